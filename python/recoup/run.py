@@ -90,6 +90,7 @@ class Run:
         # With a spill tier every policy needs steps: values of the next step are read ahead.
         self._marks_steps = setup.trace is not None or knows_steps or spills or setup.timeline
         self._hears_steps = self._marks_steps or self._sizing is not None
+        self._steps = 0
         if setup.decisions:
             self._engine.log_decisions()
         self._attribution: Attribution | None = None
@@ -214,12 +215,15 @@ class Run:
         spill tier, by a timeline and by the budget "auto"; otherwise it has no effect.
         """
         self._engine.mark_step(name)
-        if self._sizing is not None:
-            self._sizing.after_step(self._engine)
+        self._after_step()
 
     def _end_optimizer_step(self, *_: object) -> None:
         if self._marks_steps:
             self._engine.mark_step("optimizer step")
+        self._after_step()
+
+    def _after_step(self) -> None:
+        self._steps += 1
         if self._sizing is not None:
             self._sizing.after_step(self._engine)
 
@@ -233,6 +237,7 @@ class Run:
             self.stats(),
             self.pinned(),
             policy=self._policy,
+            steps=self._steps,
             copy_waits=self.copy_waits(),
             kept_graphs=self.kept_graphs(),
             holders=self.holders() if self._attribution else (),

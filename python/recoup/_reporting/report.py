@@ -19,6 +19,7 @@ def format_report(
     pinned: Sequence[PinnedValue],
     *,
     policy: str,
+    steps: int = 0,
     copy_waits: Sequence[CopyWait] = (),
     kept_graphs: Sequence[KeptGraphs] = (),
     holders: Sequence[Holder] = (),
@@ -26,13 +27,14 @@ def format_report(
 ) -> str:
     """Peak, work, time by kind and the values that cannot be evicted, as aligned plain text.
 
+    steps: number of marked steps; with a spill tier it relates the copies to a step.
     The other parameters are the rows of `Run.pinned()`, `Run.copy_waits()`, `Run.kept_graphs()`,
     `Run.holders()` and `Run.work()`. Pinned values of one reason and op are added up.
     """
     parts = [
         f"recoup: policy {policy}, budget {_exact(stats.budget_bytes)}",
         _memory_table(stats),
-        _work_table(stats),
+        _work_table(stats, steps),
         _time_table(stats),
         *([_wait_table(copy_waits)] if copy_waits else []),
         *([_plan_table(stats)] if stats.foreseen_steps else []),
@@ -93,7 +95,7 @@ def _memory_table(stats: Stats) -> str:
     )
 
 
-def _work_table(stats: Stats) -> str:
+def _work_table(stats: Stats, steps: int) -> str:
     rows = [
         ("ops", f"{stats.op_count:,}", ""),
         ("replays", f"{stats.replays:,}", ""),
@@ -114,6 +116,9 @@ def _work_table(stats: Stats) -> str:
         if stats.unread_copies:
             rows.append(("unreadable spilled copies", f"{stats.unread_copies:,}", ""))
         rows.append(("spilled, peak", "", format_bytes(stats.spill_peak_bytes)))
+        if steps:
+            rows.append(("spilled a step, mean", "", format_bytes(stats.spilled_bytes // steps)))
+            rows.append(("fetched a step, mean", "", format_bytes(stats.fetched_bytes // steps)))
     return _table(("work", "count", "bytes"), rows)
 
 

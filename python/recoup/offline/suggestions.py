@@ -1,5 +1,7 @@
 """Budgets in which a program runs, and the time of a step in each: predicted from one trace."""
 
+import copy
+import dataclasses
 import os
 import statistics
 import time
@@ -62,6 +64,11 @@ class Prediction:
     """Number of replays in the whole trace."""
     spill_peak_bytes: int
     """Maximum bytes in the spill tier."""
+    written_step_bytes: int | None = None
+    """Bytes that a step writes to the spill tier: a mean over the steps of the steady step. None:
+    the step is not reached."""
+    read_step_bytes: int | None = None
+    """Bytes that a step reads from it."""
 
 
 @dataclass(frozen=True)
@@ -164,6 +171,7 @@ class Predictor:
         has_tail = any(isinstance(record, OpRecord) for record in records[after:])
         self._until = trace_of(records[:after]) if has_tail else None
         self._policy, self._spill, self._cost_model = policy, spill, cost_model
+        self._spill_bandwidth: tuple[float, float] | None = None
         self._max_time_ratio = max_time_ratio
         self.peak_bytes = self.trace.unbudgeted_peak_bytes()
         if self.peak_bytes == 0:
@@ -212,11 +220,24 @@ class Predictor:
             found.append(without + len(ops) * self._overheads.op_ns)
         return found
 
+    def with_tier_speed(self, gb_per_second: float) -> "Predictor":
+        """A predictor of the same trace with a spill tier that copies at another speed."""
+        other = copy.copy(self)
+        other._spill_bandwidth = (gb_per_second, gb_per_second)
+        return other
+
     def predict(self, budget: str) -> Prediction:
         """The prediction for a size such as "1.4GiB"."""
+        prediction = self.predict_time(budget)
+        holds = prediction.status == "ok" and self._holds(prediction.budget_bytes)
+        return dataclasses.replace(prediction, holds=holds)
+
+    def predict_time(self, budget: str) -> Prediction:
+        """As `predict`, but does not try whether the budget holds: `holds` is False."""
         budget_bytes = parse_bytes(budget)
         run, processor_share = self._simulate_timed(budget_bytes)
         status, reason, ratio = run.status, run.reason, None
+        written = read = None
         if status == "ok":
             until = run if self._until is None else self._simulate(self._until, budget_bytes)
             before = self._simulate(self._before, budget_bytes)
@@ -224,6 +245,9 @@ class Predictor:
             evicting_ns = self._extra_ns(until, eviction_ns) - self._extra_ns(before, eviction_ns)
             evicting_ns = max(evicting_ns, 0.0)
             ratio = (self._unevicted_ns + evicting_ns) / self.plain_ns
+            steps = self.steady.marks
+            written = (until.stats.spilled_bytes - before.stats.spilled_bytes) // steps
+            read = (until.stats.fetched_bytes - before.stats.fetched_bytes) // steps
             if ratio > self._max_time_ratio > 0:
                 status = "too slow"
         if status == "too slow":
@@ -233,11 +257,13 @@ class Predictor:
             budget_bytes=budget_bytes,
             share=budget_bytes / self.peak_bytes,
             status=status,
-            holds=status == "ok" and self._holds(budget_bytes),
+            holds=False,
             reason=reason,
             time_ratio=ratio,
             replays=run.stats.replays,
             spill_peak_bytes=run.stats.spill_peak_bytes,
+            written_step_bytes=written,
+            read_step_bytes=read,
         )
 
     def _simulate_timed(self, budget_bytes: int) -> tuple[Simulation, float]:
@@ -292,6 +318,7 @@ class Predictor:
             plan_ahead=False,
             noise=noise,
             spill=self._spill,
+            spill_bandwidth=self._spill_bandwidth,
             options=Options(planning=planning, cost_model=self._cost_model),
         )
 

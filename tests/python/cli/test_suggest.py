@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -15,7 +16,7 @@ import torch
 
 import recoup
 from command import cli, refused
-from recoup._memory.sizes import parse_bytes
+from recoup._memory.sizes import format_bytes, parse_bytes
 from recoup.offline.traces import Trace
 
 TRAIN = """
@@ -181,6 +182,20 @@ def test_suggestions_with_a_spill_tier_and_a_policy(tmp_path: Path) -> None:
     assert figures["least"]["share"] < 0.4  # less than the parameters and their state
     for command in commands_in(result.stdout):
         assert command[4:8] == ["--policy", "recoup", "--spill", "64MiB"]
+    assert "with 64MiB on disk: on a disk of 0.8 GB/s each way." in result.stdout
+    advised = [figures["suggested_knee"], figures["suggested_least"]]
+    uses = {use["budget"]: use for use in figures["tier_use"]}
+    assert list(uses) == list(dict.fromkeys(one["budget"] for one in advised))
+    for one in advised:
+        use = uses[one["budget"]]
+        written = use["written_step_bytes"]
+        assert written == one["written_step_bytes"]
+        line = f"written in 10,000 steps .*{re.escape(format_bytes(10_000 * written))}"
+        assert re.search(line, result.stdout)
+        conclusion = "recomputation alone" if use["without"]["holds"] else "is not enough."
+        lines = [line for line in result.stdout.splitlines() if conclusion in line]
+        assert any(one["budget"] in line for line in lines)
+    assert uses[advised[1]["budget"]]["written_step_bytes"] > 0
 
 
 def test_the_largest_batch(tmp_path: Path) -> None:

@@ -1,9 +1,11 @@
 """The parts of `recoup suggest`: records of traces, the steady step, the knee, predictions."""
 
+import dataclasses
 import math
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +15,7 @@ import recoup
 from recoup._memory.sizes import parse_bytes, short_size
 from recoup.offline.overheads import Overheads
 from recoup.offline.suggestions import Prediction, Predictor, knee_of, steady_step, suggest
+from recoup.offline.tier_use import DEFAULT_SPEED, SPEEDS, tier_use
 from recoup.offline.trace_file import (
     EXTERNAL,
     STEP,
@@ -24,6 +27,7 @@ from recoup.offline.trace_file import (
     Record,
     first_steps,
     records_of,
+    step_ends,
     step_times_ns,
     trace_of,
 )
@@ -290,6 +294,51 @@ def test_a_spill_tier_allows_smaller_budgets(tmp_path: Path) -> None:
     spilled = Predictor(records, spill="64MiB", max_time_ratio=1000).predict(budget)
     assert spilled.status == "ok" and spilled.time_ratio is not None and spilled.time_ratio > 1
     assert 0 < spilled.spill_peak_bytes <= 64 << 20
+    assert spilled.written_step_bytes and spilled.read_step_bytes
+
+
+def test_copies_are_those_of_a_steady_step(tmp_path: Path) -> None:
+    records = records_of(record(tmp_path / "run.rtrace"))
+    predictor = Predictor(records, spill="64MiB", max_time_ratio=1000)
+    found = predictor.predict(short_size(predictor.peak_bytes * 4 // 10))
+    ends = step_ends(records)[predictor.steady.first_mark : predictor.steady.last_mark + 1]
+    before, after = (
+        trace_of(records[:end]).simulate(
+            found.budget_bytes, spill="64MiB", max_time_ratio=1000, plan_ahead=False
+        )
+        for end in (ends[0], ends[-1])
+    )
+    written = after.stats.spilled_bytes - before.stats.spilled_bytes
+    read = after.stats.fetched_bytes - before.stats.fetched_bytes
+    steps = predictor.steady.marks
+    assert (found.written_step_bytes, found.read_step_bytes) == (written // steps, read // steps)
+
+
+def test_the_disk_that_a_tier_needs(tmp_path: Path) -> None:
+    records = [
+        dataclasses.replace(one, cost_ns=20 * one.cost_ns) if isinstance(one, OpRecord) else one
+        for one in records_of(record(tmp_path / "run.rtrace"))
+    ]
+    options: dict[str, Any] = {"max_time_ratio": 1000, "cost_model": "bytes"}
+    predictor, alone = Predictor(records, spill="64MiB", **options), Predictor(records, **options)
+    assert predictor.with_tier_speed(DEFAULT_SPEED).predict("3MiB") == predictor.predict("3MiB")
+    found = [predictor.predict(short_size(predictor.peak_bytes * share // 10)) for share in (4, 7)]
+    uses = tier_use(predictor, alone, found)
+    assert [use.budget for use in uses] == [one.budget for one in found]
+    for use in uses:
+        times = {one.gb_per_second: one.time_ratio for one in use.times}
+        assert tuple(times) == SPEEDS
+        assert (times[SPEEDS[0]] or 0) >= (times[SPEEDS[-1]] or 0) >= 1
+        without = use.without.time_ratio if use.without.holds else None
+        assert (without is None) == (use is uses[0])
+
+        def is_quicker(speed: float, times: Any = times, without: Any = without) -> bool:
+            return without is None or times[speed] < without
+
+        least = use.quicker_from
+        at = len(SPEEDS) if least is None else SPEEDS.index(least)
+        assert all(map(is_quicker, SPEEDS[at:]))
+        assert at == 0 or not is_quicker(SPEEDS[at - 1])
 
 
 # ---- sizes ----

@@ -101,6 +101,14 @@ def test_report_names_the_ops_that_waited_for_copies() -> None:
     assert "waits for" not in format_report(stats_of(budget_bytes=1), [], policy="lru")
 
 
+def test_report_relates_copies_to_a_step() -> None:
+    stats = stats_of(budget_bytes=1, spills=9, spilled_bytes=9 << 20, fetched_bytes=6 << 20)
+    lines = [line.split() for line in format_report(stats, [], policy="lru", steps=3).splitlines()]
+    assert ["spilled", "a", "step,", "mean", "3.0", "MiB"] in lines
+    assert ["fetched", "a", "step,", "mean", "2.0", "MiB"] in lines
+    assert "a step" not in format_report(stats, [], policy="lru")
+
+
 def test_report_columns_are_aligned() -> None:
     text = format_report(stats_of(budget_bytes=1), [], policy="lru")
     assert text == "\n".join(line.rstrip() for line in text.splitlines())

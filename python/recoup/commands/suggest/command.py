@@ -19,10 +19,12 @@ from recoup.commands.exit_codes import INTERRUPTED, NOT_WRITTEN
 from recoup.commands.misplaced import hint
 from recoup.commands.suggest.arguments import LEAST_STEPS
 from recoup.commands.suggest.output import print_batch, print_commands, print_suggestions
+from recoup.commands.suggest.tier_output import print_tier_use
 from recoup.offline.batch_size import LargestBatch, largest_batch
 from recoup.offline.margins import margin_of, with_margin
 from recoup.offline.overheads import Overheads
-from recoup.offline.suggestions import Predictor, Suggestions, suggest
+from recoup.offline.suggestions import Predictor, suggest
+from recoup.offline.tier_use import tier_use
 from recoup.offline.trace_file import (
     SCOPE_EXIT,
     EventRecord,
@@ -57,11 +59,10 @@ def run(options: argparse.Namespace) -> int:
     for note in recorded.notes:
         print(note)
     try:
-        found: Suggestions | LargestBatch
         if options.batch_size_for is None:
             found = _budgets(options, recorded)
         else:
-            found = _batch(options, recorded)
+            found = asdict(_batch(options, recorded))
     except ValueError as error:
         options.fail(str(error) if options.trace is None else f"{options.trace}: {error}")
     if options.json is not None:
@@ -73,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
             "other_resident_bytes": recorded.other_bytes,
             "plain_steps_ns": recorded.plain_steps_ns,
             "notes": recorded.notes,
-            **asdict(found),
+            **found,
         }
         try:
             write_atomically(options.json, json.dumps(result, indent=2) + "\n")
@@ -204,16 +205,16 @@ def _refuse(options: argparse.Namespace, what: str, exit_code: int) -> NoReturn:
 # ---- predictions ----
 
 
-def _budgets(options: argparse.Namespace, recorded: _Recorded) -> Suggestions:
+def _budgets(options: argparse.Namespace, recorded: _Recorded) -> dict[str, Any]:
     made: dict[str, Any] = {"policy": options.policy, "max_time_ratio": options.max_time_ratio}
     made["overheads"] = recorded.overheads
     made["plain_steps_ns"] = recorded.plain_steps_ns
     predictor = Predictor(recorded.records, spill=options.spill, **made)
     with _waiting("simulating budgets"):
         found = suggest(predictor)
+        alone = None if options.spill is None else Predictor(recorded.records, **made)
         without = None
-        if options.spill is not None:
-            alone = Predictor(recorded.records, **made)
+        if alone is not None:
             without = [alone.predict(one.budget) for one in found.predictions]
         margin = margin_of(predictor.trace, whole_run=recorded.whole_run)
         advised = [
@@ -221,14 +222,17 @@ def _budgets(options: argparse.Namespace, recorded: _Recorded) -> Suggestions:
             for one in (found.knee, found.least)
         ]
         found = replace(found, suggested_knee=advised[0], suggested_least=advised[1])
+        distinct = dict.fromkeys(one for one in advised if one is not None)
+        uses = [] if alone is None else tier_use(predictor, alone, list(distinct))
     print_suggestions(predictor, found, without, recorded.other_bytes, options)
     print_commands(found, margin, options)
+    print_tier_use(uses)
     if found.least is None:
         reason = (
             found.predictions[0].reason or "out of budget if costs differ from the recorded ones"
         )
         raise ValueError(f"no budget up to the unbudgeted peak is enough: {reason}")
-    return found
+    return {**asdict(found), "tier_use": [asdict(one) for one in uses]}
 
 
 def _batch(options: argparse.Namespace, recorded: _Recorded) -> LargestBatch:

@@ -10,6 +10,7 @@ from recoup._reporting.tables import plain_table, print_table
 from recoup.offline.batch_size import LargestBatch
 from recoup.offline.margins import Margin
 from recoup.offline.suggestions import Prediction, Predictor, Suggestions
+from recoup.offline.tier_use import DEFAULT_SPEED
 
 _MARKS = {"out of budget": "-", "too slow": "slow"}
 
@@ -88,6 +89,8 @@ def _print_legend(
     if any(one.status == "ok" and not one.holds for one in shown):
         print(" ?: out of budget without plans, or if costs differ from the recorded ones.", end="")
     print()
+    if options.spill is not None:
+        print(f"with {options.spill} on disk: on a disk of {DEFAULT_SPEED} GB/s each way.")
     if predictor.slowest_ratio is not None:
         print(
             "Of the recorded steps that ran the same ops, the slowest took "
