@@ -4,12 +4,13 @@
 #include <unordered_map>
 #include <utility>
 
+#include "csrc/base/hash.h"
 #include "csrc/policy/registry.h"
 
 namespace recoup::detail {
 
 NextUsePredictor::NextUsePredictor(const Engine& engine)
-    : engine_(engine), forecast_(engine), log_(engine) {
+    : engine_(engine), forecast_(engine), periods_(engine), log_(engine, StepLog::Sizes::kIgnored) {
   step_.run = forecast_.begin_run();
 }
 
@@ -50,18 +51,14 @@ void NextUsePredictor::follow(const Step& step) {
 }
 
 void NextUsePredictor::set_next_use(const PinTicket& storage, std::uint32_t op) {
-  const std::size_t index = storage.storage.index();
-  if (index >= next_uses_.size()) {
-    next_uses_.resize(index + std::size_t{256});
-  }
-  next_uses_[index] = {.birth = storage.birth, .op = op};
+  next_uses_[storage.storage] = {.birth = storage.birth, .op = op};
 }
 
 std::optional<std::uint32_t> NextUsePredictor::next_use(StorageId storage) const {
-  if (following_ == nullptr || storage.index() >= next_uses_.size()) {
+  if (following_ == nullptr) {
     return std::nullopt;
   }
-  const NextUse& found = next_uses_[storage.index()];
+  const NextUse& found = next_uses_.get(storage);
   if (found.op == kNever || found.birth != engine_.values()[storage].birth) {
     return std::nullopt;
   }
@@ -137,9 +134,9 @@ bool NextUsePredictor::uses_ahead(std::uint32_t n, std::vector<StorageId>& stora
   return true;
 }
 
-void NextUsePredictor::on_op_begin(std::string_view /*name*/,
-                                   std::span<const Operand> /*operands*/) {
+void NextUsePredictor::on_op_begin(std::string_view name, std::span<const Operand> /*operands*/) {
   ++open_ops_;
+  name_ = hash_with(0, name);
 }
 
 void NextUsePredictor::on_external(StorageId storage, const OutsideStorage& /*outside*/) {
@@ -153,9 +150,14 @@ void NextUsePredictor::on_adopt(const FreshStorage& /*fresh*/, StorageId storage
 void NextUsePredictor::on_op_end(const OpRecord& record, std::span<const Operand> operands,
                                  std::span<const StorageId> fresh) {
   --open_ops_;
-  if (!running_) {
-    return;
+  if (running_) {
+    add_op(record, operands, fresh);
   }
+  find_period(operands, fresh);
+}
+
+void NextUsePredictor::add_op(const OpRecord& record, std::span<const Operand> operands,
+                              std::span<const StorageId> fresh) {
   for (const Operand& operand : operands) {
     if (operand.storage.valid() && (operand.reads || operand.written)) {
       step_.uses.push_back(use_of(operand.storage));
@@ -174,6 +176,23 @@ void NextUsePredictor::on_op_end(const OpRecord& record, std::span<const Operand
   }
 }
 
+void NextUsePredictor::find_period(std::span<const Operand> operands,
+                                   std::span<const StorageId> fresh) {
+  ++ops_since_mark_;
+  if (open_ops_ > 0 || ops_since_mark_ <= 2 * shortest_marked_) {
+    periods_.restart();
+    return;
+  }
+  const PeriodFinder::Found found = periods_.add_op(name_, operands, fresh);
+  if (found == PeriodFinder::Found::kEnd) {
+    end_step();
+  }
+  if (found != PeriodFinder::Found::kNothing) {
+    load_.end_step(engine_.counters());
+    begin_step();
+  }
+}
+
 void NextUsePredictor::on_op_failed() {
   --open_ops_;
   running_.reset();
@@ -183,6 +202,11 @@ void NextUsePredictor::on_step(std::string_view /*name*/) {
   if (open_ops_ > 0) {  // on another thread
     drop_step();
   }
+  if (ops_since_mark_ >= PeriodFinder::kShortest) {
+    shortest_marked_ =
+        shortest_marked_ == 0 ? ops_since_mark_ : std::min(shortest_marked_, ops_since_mark_);
+  }
+  ops_since_mark_ = 0;
   end_step();
   load_.end_step(engine_.counters());
   begin_step();

@@ -8,9 +8,11 @@
 #include <string_view>
 #include <vector>
 
+#include "csrc/base/by_id.h"
 #include "csrc/engine/base/observer.h"
 #include "csrc/engine/base/planned_victims.h"
 #include "csrc/foresight/copy_load.h"
+#include "csrc/foresight/period_finder.h"
 #include "csrc/foresight/spill_forecast.h"
 #include "csrc/foresight/step_log.h"
 
@@ -20,7 +22,13 @@ namespace recoup::detail {
 // Every step is hashed as it runs, and the storages that each op uses are recorded. While a later
 // step is equal to a known one, the record predicts what its next ops use. Storages from before the
 // step are identified by themselves, storages that the step makes by the op that made them. A step
-// is known from its second run on. Nothing is predicted if ops overlap on several threads.
+// is known from its second run on. Sizes are ignored, so a step with a longer sequence predicts one
+// with a shorter sequence. Nothing is predicted if ops overlap on several threads.
+//
+// A step ends where the program or an optimizer marks it. If ops repeat without marks, their
+// periods are steps (Note [Periods]). A period within a marked step, such as one of several passes
+// whose gradients are added up, is none: periods are looked for when no mark came for twice the
+// number of ops between two marks.
 //
 // Must be set as the engine's planned victims and observer before the engine runs anything. It
 // names no victims.
@@ -78,6 +86,9 @@ class NextUsePredictor final : public Observer, public PlannedVictims {
     std::uint32_t op = kNever;
   };
 
+  void add_op(const OpRecord& record, std::span<const Operand> operands,
+              std::span<const StorageId> fresh);
+  void find_period(std::span<const Operand> operands, std::span<const StorageId> fresh);
   void begin_step();
   void end_step();
   void drop_step();
@@ -91,9 +102,13 @@ class NextUsePredictor final : public Observer, public PlannedVictims {
   const Engine& engine_;
   std::vector<std::unique_ptr<Step>> known_;  // the most recently used first
   const Step* following_ = nullptr;
-  std::vector<NextUse> next_uses_;  // by StorageId, in the step that is followed
+  ById<StorageId, NextUse> next_uses_;  // in the step that is followed
   SpillForecast forecast_;
   CopyLoad load_;
+
+  PeriodFinder periods_;
+  std::uint64_t ops_since_mark_ = 0;
+  std::uint64_t shortest_marked_ = 0;  // least number of ops between two marks; 0: no mark
 
   // State of the running step.
   StepLog log_;
@@ -101,6 +116,7 @@ class NextUsePredictor final : public Observer, public PlannedVictims {
   std::vector<PinTicket> made_;  // new storages of its ops
   std::vector<std::uint32_t> first_made_{0};
   std::optional<StepHash> running_;  // hash of the running op
+  std::uint64_t name_ = 0;           // hash of the name of the op that began last
   int open_ops_ = 0;                 // number of running ops on all threads
   bool given_up_ = false;
 };

@@ -41,11 +41,8 @@ void SpillForecast::add_op(std::span<const Operand> operands, std::span<const St
 void SpillForecast::add_result(StorageId storage, const Run* expected, std::uint32_t slot) {
   Run& run = runs_.back();
   const ValueId value = engine_.current(storage);
-  if (value.index() >= makers_.size()) {
-    makers_.resize(value.index() + std::size_t{256});
-  }
   const auto result = static_cast<std::uint32_t>(run.spilled.size());
-  makers_[value.index()] = {.run = run.number, .result = result, .op = ops_};
+  makers_[value] = {.run = run.number, .result = result, .op = ops_};
   run.spilled.push_back(kNever);
   const std::size_t op = run.first.size() - 1;
   if (expected == nullptr || op + 1 >= expected->first.size()) {
@@ -58,10 +55,7 @@ void SpillForecast::add_result(StorageId storage, const Run* expected, std::uint
 }
 
 void SpillForecast::on_spill(ValueId value) {
-  if (value.index() >= makers_.size()) {
-    return;
-  }
-  const Maker& maker = makers_[value.index()];
+  const Maker& maker = makers_.get(value);
   if (Run* const run = find(maker.run)) {
     run->spilled[maker.result] = static_cast<std::uint32_t>(ops_ - maker.op);
   }

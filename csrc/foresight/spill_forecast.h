@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "csrc/base/by_id.h"
 #include "csrc/engine/program/engine.h"
 
 namespace recoup::detail {
@@ -67,7 +68,7 @@ class SpillForecast {
   const Engine& engine_;
   std::deque<Run> runs_;  // the running one last
   std::uint64_t ops_ = 0;
-  std::vector<Maker> makers_;  // by ValueId, whose number may belong to a later value
+  ById<ValueId, Maker> makers_;  // an id may belong to a later value
   std::priority_queue<Due, std::vector<Due>, std::greater<>> due_;
 };
 

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "csrc/base/by_id.h"
 #include "csrc/engine/program/engine.h"
 
 namespace recoup::detail {
@@ -27,8 +28,10 @@ struct Made {
 // depends only on the program, not on what was evicted or frozen.
 class StepLog {
  public:
-  // The engine must outlive it.
-  explicit StepLog(const Engine& engine) : engine_(engine) {}
+  enum class Sizes : std::uint8_t { kCount, kIgnored };
+  // `sizes`: whether steps with storages of other sizes differ. The engine must outlive it.
+  explicit StepLog(const Engine& engine, Sizes sizes = Sizes::kCount)
+      : engine_(engine), sizes_(sizes) {}
 
   void begin_step();
   // Hash of all ops so far and of the op that is about to begin.
@@ -38,8 +41,8 @@ class StepLog {
               std::span<const StorageId> fresh);
   // Adds a storage that no op made.
   void add_storage(StorageId id) {
-    set_maker(id, 0);
-    set_fresh_maker(id, {});
+    made_last_[id] = 0;
+    made_fresh_[id] = {};
   }
 
   // Hash of all ops so far.
@@ -60,22 +63,23 @@ class StepLog {
     std::uint32_t slot = 0;
   };
 
-  void set_maker(StorageId id, std::uint64_t op);
-  void set_fresh_maker(StorageId id, const Maker& maker);
+  [[nodiscard]] std::uint64_t counted(Bytes nbytes) const {
+    return sizes_ == Sizes::kCount ? static_cast<std::uint64_t>(nbytes.count()) : 0;
+  }
   [[nodiscard]] std::optional<Made> maker_since(StorageId id, std::uint64_t ops_before) const;
   void add_made(StorageId storage, std::uint32_t slot);
 
   const Engine& engine_;
+  const Sizes sizes_;
   StepHash hash_ = 0;
   std::uint32_t op_count_ = 0;
   std::uint64_t all_ops_ = 0;   // number of ops of all steps
   std::uint64_t last_ops_ = 0;  // number of ops of the last step
   std::vector<ValueTicket> made_;
   std::vector<std::uint32_t> first_made_{0};  // by op, with an end marker
-  std::vector<Made> by_value_;                // by ValueId
-  // By StorageId: number of the op among all ops, from 1; 0: none.
-  std::vector<std::uint64_t> made_last_;
-  std::vector<Maker> made_fresh_;  // by StorageId
+  ById<ValueId, Made> by_value_;
+  ById<StorageId, std::uint64_t> made_last_;  // number of the op among all ops, from 1; 0: none
+  ById<StorageId, Maker> made_fresh_;
 };
 
 }  // namespace recoup::detail

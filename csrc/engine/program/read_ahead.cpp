@@ -64,10 +64,7 @@ bool ReadAhead::add_soon(ValueId id) {
   if (used_soon(id)) {
     return false;
   }
-  if (id.index() >= seen_.size()) {
-    seen_.resize(id.index() + std::size_t{256}, 0);
-  }
-  seen_[id.index()] = look_;
+  seen_[id] = look_;
   return true;
 }
 

@@ -5,6 +5,7 @@
 #include <new>
 #include <vector>
 
+#include "csrc/base/by_id.h"
 #include "csrc/engine/reclaim/evictor.h"
 #include "csrc/engine/state/context.h"
 #include "csrc/engine/state/enough.h"
@@ -51,9 +52,7 @@ class ReadAhead {
   void read_next();
   bool read(ValueId id);
   bool make_room(Bytes size);
-  [[nodiscard]] bool used_soon(ValueId id) const {
-    return id.index() < seen_.size() && seen_[id.index()] == look_;
-  }
+  [[nodiscard]] bool used_soon(ValueId id) const { return seen_.get(id) == look_; }
   // Adds a value to those that are used soon. False: it is one already.
   bool add_soon(ValueId id);
   [[nodiscard]] std::int64_t spills() const {
@@ -69,8 +68,8 @@ class ReadAhead {
   Spiller& spiller_;
   AsyncCopies& copies_;
   std::vector<StorageId> storages_;  // of one op; a member to reuse its capacity
-  // By ValueId: number of the last look that found it in use by the ops up to the one examined.
-  std::vector<std::uint64_t> seen_;
+  // Number of the last look that found the value in use by the ops up to the one examined.
+  ById<ValueId, std::uint64_t> seen_;
   std::uint64_t look_ = 0;  // number of looks ahead
   // After a look that found all values resident.
   std::uint32_t rest_ = 0;            // number of ops without another look
