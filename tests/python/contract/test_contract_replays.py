@@ -1,5 +1,7 @@
 """The contract: a replay gives the bits of the first run, whatever has changed since then."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -191,6 +193,22 @@ def test_conjugate_and_negative_views_are_replayed() -> None:
         return z, conjugate, imaginary, product, inverse
 
     assert both(program).replays > 3
+
+
+@pytest.mark.parametrize(
+    "view", [lambda z: z.conj().imag, lambda z: torch._neg_view(z.real), torch._neg_view]
+)
+def test_ops_on_negative_views_are_replayed(view: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    def program(hand: Hand) -> object:
+        z = torch.complex(made(), made(2))
+        negative = view(z)
+        assert negative.is_neg()
+        copy, scaled = negative.clone(), negative * 0.5
+        hand.evict(copy, scaled)
+        hand.see(copy, scaled)
+        return copy, scaled
+
+    assert both(program).replays >= 2
 
 
 # ---- random numbers ----
