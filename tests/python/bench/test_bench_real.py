@@ -9,7 +9,7 @@ import torch
 
 from command import cli
 from recoup.bench.nets.real import REAL_NETS, real_net_named
-from recoup.bench.real import runner
+from recoup.bench.real import picture, runner
 from recoup.bench.real.results import Plan, Results, open_results
 from recoup.bench.real.summary import remarks, summaries
 from recoup.bench.real.table import COLUMNS, cells
@@ -105,6 +105,30 @@ def test_a_further_round_is_run_later(tmp_path: Path) -> None:
     out.write_text('{"benchmark": "bench", "settings": {}}')
     with pytest.raises(ValueError, match="not written by `recoup bench --size real`"):
         open_results(out, plan)
+
+
+def test_cases_with_a_spill_tier(tmp_path: Path) -> None:
+    ways = (DEFAULT,)
+    plan = Plan(["tiny"], [0.5, 0.1], 2, 1, ways=ways, spill="1GiB", spill_dir=str(tmp_path))
+    results = open_results(None, plan)
+    list(runner.run_all(plan, results, None))
+    (summary,) = summaries(plan, results)
+    assert [(line.label, line.status) for line in summary.lines] == [
+        ("plain", "ok"),
+        ("recoup in 50 %", "ok"),
+        ("recoup in 10 %", "out of budget"),
+        ("recoup+tier in 50 %", "ok"),
+        ("recoup+tier in 10 %", "ok"),
+    ]
+    *_, tiered = summary.lines
+    shown = dict(zip(COLUMNS, cells(summary, tiered), strict=True))
+    (run,) = tiered.runs
+    assert run["charged_bytes"] <= summary.peak_bytes // 10 and run["written_bytes"] > 0
+    assert shown["written GB"] == f"{run['written_bytes'] / 2e9:.2f}" and shown["bits"] == "equal"
+    picture.draw(plan, results, tmp_path / "out.svg")
+    assert "<!-- recoup+tier " in (tmp_path / "out.svg").read_text()
+    assert 0.2 in {share for _, share in Plan(["gpt2"], spill="1GiB").cases("gpt2")}
+    assert 0.2 not in {share for _, share in Plan(["gpt2"]).cases("gpt2")}
 
 
 def test_a_missing_allocator_is_reported() -> None:

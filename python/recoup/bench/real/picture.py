@@ -8,9 +8,12 @@ from typing import Any
 from recoup._reporting.files import write_atomically
 from recoup.bench.real.results import Plan, Results
 from recoup.bench.real.summary import Line, Summary, summaries
-from recoup.bench.real.ways import CHECKPOINT, PLAIN, RECOUP
+from recoup.bench.real.ways import CHECKPOINT, PLAIN, RECOUP, TIER
 
-_OURS: dict[str, Any] = {"color": "#1f6fb4", "linewidth": 1.2}
+_OURS: dict[str, dict[str, Any]] = {
+    RECOUP.name: {"color": "#1f6fb4", "linewidth": 1.2},
+    TIER.name: {"color": "#b4381f", "linewidth": 1.2},
+}
 _OTHERS = {
     way.name: {"marker": marker, "color": colour, "linestyle": "none", "markersize": 5}
     for way, marker, colour in zip(
@@ -81,16 +84,17 @@ def _draw_time(panel: Any, net: Summary) -> None:
         if line.runs and line.way in _OTHERS:
             share = 100 * (line.peak_bytes or net.peak_bytes) / net.peak_bytes
             panel.plot([share], [line.over(net.fastest)], label=line.label, **_OTHERS[line.way])
-    ours = _ours(net)
-    shares = [100 * line.row["share"] for line in ours]
-    low, high = ([over(of)(line) for line in ours] for of in (min, max))
-    panel.plot(shares, [line.over(net.fastest) for line in ours], ".-", label=RECOUP.name, **_OURS)
-    panel.fill_between(shares, low, high, color=_OURS["color"], alpha=0.15, linewidth=0)
+    for way, style in _OURS.items():
+        if ours := _ours(net, way):
+            shares = [100 * line.row["share"] for line in ours]
+            low, high = ([over(of)(line) for line in ours] for of in (min, max))
+            panel.plot(shares, [line.over(net.fastest) for line in ours], ".-", label=way, **style)
+            panel.fill_between(shares, low, high, color=style["color"], alpha=0.15, linewidth=0)
     panel.axhline(1.0, color="grey", linewidth=0.8, linestyle=":")
     panel.set_title(f"{net.net} ({net.peak_bytes / 1e9:.1f} GB)", fontsize=9)
     panel.set_ylabel("step, fastest plain = 1", fontsize=8)
     panel.set_ylim(0, min(_MOST, 1.05 * panel.get_ylim()[1]))
-    _dress(panel)
+    _dress(panel, net)
 
 
 def _draw_memory(panel: Any, net: Summary) -> None:
@@ -99,18 +103,18 @@ def _draw_memory(panel: Any, net: Summary) -> None:
         if line.runs and line.way in _OTHERS:
             share = 100 * (line.peak_bytes or net.peak_bytes) / net.peak_bytes
             panel.plot([share], [_resident(line)], **_OTHERS[line.way])
-    ours = _ours(net)
-    panel.plot(
-        [100 * line.row["share"] for line in ours], list(map(_resident, ours)), ".-", **_OURS
-    )
+    for way, style in _OURS.items():
+        ours = _ours(net, way)
+        shares = [100 * line.row["share"] for line in ours]
+        panel.plot(shares, list(map(_resident, ours)), ".-", **style)
     panel.set_ylabel("peak RSS, GB", fontsize=8)
     panel.set_xlabel("budget, % of plain's tensors", fontsize=8)
     panel.set_ylim(0, 1.05 * panel.get_ylim()[1])
-    _dress(panel)
+    _dress(panel, net)
 
 
-def _ours(net: Summary) -> list[Line]:
-    lines = [line for line in net.lines if line.way == RECOUP.name and line.runs]
+def _ours(net: Summary, way: str) -> list[Line]:
+    lines = [line for line in net.lines if line.way == way and line.runs]
     return sorted(lines, key=lambda line: float(line.row["share"]), reverse=True)
 
 
@@ -118,9 +122,9 @@ def _resident(line: Line) -> float:
     return (line.median("peak_rss_bytes") or 0.0) / 1e9
 
 
-def _dress(panel: Any) -> None:
+def _dress(panel: Any, net: Summary) -> None:
     panel.set_visible(True)
-    panel.set_xlim(105, 25)
+    panel.set_xlim(105, 15 if _ours(net, TIER.name) else 25)
     panel.tick_params(labelsize=8)
     for side in ("top", "right"):
         panel.spines[side].set_visible(False)

@@ -7,9 +7,11 @@ from typing import Any
 
 from recoup.bench import result_file
 from recoup.bench.nets.real import real_net_named
-from recoup.bench.real.ways import CHECKPOINT, PLAIN, RECOUP, Way
+from recoup.bench.real.ways import CHECKPOINT, PLAIN, RECOUP, TIER, Way
 
 BENCHMARK = "bench --size real"
+_WITH_TIER = (0.25, 0.2)
+"""Further shares for cases with a tier, which are below the state of most nets."""
 _HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
@@ -25,13 +27,20 @@ class Plan:
     seed: int = 0
     ways: tuple[Way, ...] = (*PLAIN, CHECKPOINT)
     """The ways that recoup is compared with."""
+    spill: str | None = None
+    """Size of the spill tier of further cases; None: there are none."""
+    spill_dir: str | None = None
 
     def cases(self, net: str) -> Iterator[tuple[Way, float | None]]:
         """Each way with its share of the net's peak; only recoup has a share."""
         for way in self.ways:
             yield way, None
-        for share in real_net_named(net).shares if self.shares is None else self.shares:
+        shares = real_net_named(net).shares if self.shares is None else self.shares
+        for share in shares:
             yield RECOUP, share
+        if self.spill is not None:
+            for share in (*shares, *(_WITH_TIER if self.shares is None else ())):
+                yield TIER, share
 
 
 @dataclass

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from recoup.bench.real.results import Plan, Results
-from recoup.bench.real.ways import CHECKPOINT, DEFAULT, RECOUP, Way, environment_of, is_installed
+from recoup.bench.real.ways import CHECKPOINT, DEFAULT, Way, environment_of, is_installed
 from recoup.bench.real.worker import Job
 from recoup.bench.rounds import BitsDifferError
 from recoup.bench.simulated import FEASIBLE_RATIO
@@ -84,7 +84,8 @@ def _run(plan: Plan, results: Results, way: Way, row: dict[str, Any]) -> str:
     net = row["net"]
     if way.budget:
         row["budget_bytes"] = int(row["share"] * results.peaks[net][DEFAULT.name])
-    job = Job(net, plan.steps, plan.seed, way.checkpoints, row.get("budget_bytes"))
+    tier = {"spill": plan.spill, "spill_dir": plan.spill_dir} if way.tier else {}
+    job = Job(net, plan.steps, plan.seed, way.checkpoints, row.get("budget_bytes"), **tier)
     start = time.perf_counter()
     found = _call(job, way, _patience(results, way, net))
     wall = time.perf_counter() - start
@@ -93,7 +94,7 @@ def _run(plan: Plan, results: Results, way: Way, row: dict[str, Any]) -> str:
         return f"{label(row)}: {row['status']}"
     found.pop("status")
     row["differs"] = results.differ(net, found.pop("digests"))
-    if way in (DEFAULT, RECOUP):
+    if way == DEFAULT or way.budget:
         _check(net, label(row), row["differs"])
     row["runs"].append({**found, "wall_seconds": wall})
     return f"{label(row)}: {step_seconds(found):.2f} s a step"

@@ -4,7 +4,7 @@ from recoup.bench.real.summary import Line, Summary
 
 COLUMNS = (
     "case", "step s", "over fastest", "over plain", "RSS GB", "before", "tensors GB", "compute",
-    "replays", "evicted GB", "page faults", "bits",
+    "replays", "evicted GB", "written GB", "read GB", "page faults", "bits",
 )  # fmt: skip
 
 
@@ -28,6 +28,8 @@ def cells(summary: Summary, line: Line) -> list[str]:
         _number(line.median("compute_overhead"), ".2f", "x"),
         _number(_a_step(summary, line, "replays"), ",.0f"),
         _gigabytes(_a_step(summary, line, "evicted_bytes")),
+        _gigabytes(_a_step(summary, line, "written_bytes")),
+        _gigabytes(_a_step(summary, line, "read_bytes")),
         _number(_a_step(summary, line, "page_faults"), ",.0f"),
         f"not {', '.join(differs)}" if differs else "equal",
     ]

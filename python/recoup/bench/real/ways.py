@@ -19,6 +19,8 @@ class Way:
     checkpoints: bool = False
     """Whether every block is checkpointed."""
     budget: bool = False
+    tier: bool = False
+    """Whether the budget has a spill tier."""
 
 
 _KEPT_HEAP = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "-1"}
@@ -40,7 +42,8 @@ PLAIN = (
 """The unmodified program on the allocators that a user can choose."""
 CHECKPOINT = Way("checkpoint", checkpoints=True)
 RECOUP = Way("recoup", budget=True)
-WAYS = (*PLAIN, CHECKPOINT, RECOUP)
+TIER = Way("recoup+tier", budget=True, tier=True)
+WAYS = (*PLAIN, CHECKPOINT, RECOUP, TIER)
 
 
 def environment_of(way: Way) -> dict[str, str]:

@@ -31,6 +31,9 @@ class Job:
     checkpoints: bool = False
     budget_bytes: int | None = None
     """The budget; None: without recoup."""
+    spill: str | None = None
+    """Size of the spill tier; None: no tier."""
+    spill_dir: str | None = None
 
 
 def status_bytes(name: str) -> int:
@@ -56,7 +59,9 @@ def run(job: Job) -> dict[str, Any]:
     if job.budget_bytes is None:
         return {"status": "ok", **_measured(net, job)}
     try:
-        found, stats = call_in(job.budget_bytes, lambda: _measured(net, job))
+        found, stats = call_in(
+            job.budget_bytes, lambda: _measured(net, job), spill=job.spill, spill_dir=job.spill_dir
+        )
     except recoup.OutOfBudgetError as error:
         note = str(error).partition("\n")[0]
         return {"status": "out of budget", "note": note, "least_bytes": error.least_bytes}
@@ -80,6 +85,8 @@ def _described(stats: recoup.Stats) -> dict[str, Any]:
         "charged_bytes": stats.peak_bytes,
         "replays": stats.replays,
         "evicted_bytes": stats.evicted_bytes,
+        "written_bytes": stats.spilled_bytes,
+        "read_bytes": stats.fetched_bytes,
         "compute_overhead": (stats.op_ns + stats.replay_cost_ns) / stats.op_ns,
     }
 

@@ -9,8 +9,10 @@ from recoup.commands.argument_types import (
     check_choice,
     choice,
     device,
+    directory,
     file_to_write,
     policy,
+    size,
     whole,
     wrong,
 )
@@ -24,6 +26,8 @@ _ONLY = {
     "plot_of": "small",
     "timeline": "small",
     "page": "real",
+    "spill": "real",
+    "spill_dir": "real",
 }
 """Options that apply to one size only."""
 ALL, NONE = "all", "none"
@@ -93,6 +97,19 @@ def _add_cases(parser: argparse.ArgumentParser) -> None:
         "100,80,70,60,50,45,40,35,30 for gpt2 and resnet50, 100,60,40 for the others)",
     )
     parser.add_argument(
+        "--spill",
+        type=size,
+        metavar="SIZE",
+        help="also train in each budget with a spill tier of SIZE, and without --budgets in 25 and "
+        "20 %%; real only",
+    )
+    parser.add_argument(
+        "--spill-dir",
+        type=directory,
+        metavar="DIR",
+        help="the directory of the spill tier; real only",
+    )
+    parser.add_argument(
         "--alternatives",
         nargs="+",
         type=choice([ALL, NONE, *names("bench_alternatives")]),
@@ -157,13 +174,15 @@ def _bench(options: argparse.Namespace) -> int:
 def _resolve(options: argparse.Namespace) -> None:
     """Fills in the defaults of the size, and rejects invalid combinations."""
     given, fail = vars(options), options.fail
-    for name, size in _ONLY.items():
-        if given[name] is not None and size != options.size:
+    for name, only in _ONLY.items():
+        if given[name] is not None and only != options.size:
             option = f"--{name.replace('_', '-')}"
-            fail(f"{option} needs --size {size}; got --size {options.size}")
+            fail(f"{option} needs --size {only}; got --size {options.size}")
     for name, defaults in (("steps", _STEPS), ("rounds", _ROUNDS)):
         if given[name] is None:
             given[name] = defaults[options.size]
+    if options.spill_dir is not None and options.spill is None:
+        fail("--spill-dir needs a spill tier: add --spill SIZE")
     for name in ("plot", "timeline"):
         if given[name] is not None and importlib.util.find_spec("matplotlib") is None:
             fail(f"--{name} needs matplotlib: pip install 'recoup[bench]'")

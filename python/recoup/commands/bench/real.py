@@ -20,6 +20,8 @@ def run(options: argparse.Namespace) -> None:
         steps=options.steps,
         rounds=options.rounds,
         seed=options.seed,
+        spill=options.spill,
+        spill_dir=options.spill_dir,
     )
     results = open_results(options.out, plan)
     for what in runner.run_all(plan, results, options.out):

@@ -171,6 +171,7 @@ BENCH = commands("""
 recoup bench --budgets 2000
 recoup bench --nets all --budgets 100..50 --timeline out.png
 recoup bench --size real --policies dtr
+recoup bench --size real --spill-dir .
 recoup bench --alternatives all --device cuda
 recoup bench --out some.json --nets mlp
 """, files=PROGRAMS)  # fmt: skip
