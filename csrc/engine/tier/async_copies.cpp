@@ -56,8 +56,7 @@ std::vector<CopyWaitRow> AsyncCopies::waits() const {
 }
 
 bool AsyncCopies::write(ValueId id, BlockId slot) {
-  const Timer timer(context_.stats.spill_ns);
-  const Timer of_op(waits_of_op().spill_ns);
+  const Timer timer(context_.stats.spill_ns, &waits_of_op().spill_ns);
   const Value& value = lineage_[id];
   copy_now(tier_.write_cost(value.size));
   context_.device.begin_spill(tier_.offset(slot), values_.location(id), value.nbytes);
@@ -71,8 +70,7 @@ bool AsyncCopies::write(ValueId id, BlockId slot) {
 }
 
 void AsyncCopies::read(ValueId id, BlockId block) {
-  const Timer timer(context_.stats.fetch_ns);
-  const Timer of_op(waits_of_op().fetch_ns);
+  const Timer timer(context_.stats.fetch_ns, &waits_of_op().fetch_ns);
   const Value& value = lineage_[id];
   RECOUP_CHECK(value.spilled() && context_.pool.size(block) == value.size);
   copy_now(tier_.read_cost(value.size));
@@ -194,8 +192,7 @@ void AsyncCopies::finish_at(std::size_t index) {
 }
 
 void AsyncCopies::end_write(ValueId id) {
-  const Timer timer(context_.stats.spill_ns);
-  const Timer of_op(waits_of_op().spill_ns);
+  const Timer timer(context_.stats.spill_ns, &waits_of_op().spill_ns);
   Value& value = lineage_[id];
   if (written(tier_.offset(value.slot))) {
     ++context_.stats.spills;
@@ -212,8 +209,7 @@ void AsyncCopies::end_write(ValueId id) {
 // A failed read is no error here: the value stays spilled, and the op that needs it reads it again
 // and gets the error.
 void AsyncCopies::end_read(ValueId id, BlockId block) {
-  const Timer timer(context_.stats.fetch_ns);
-  const Timer of_op(waits_of_op().fetch_ns);
+  const Timer timer(context_.stats.fetch_ns, &waits_of_op().fetch_ns);
   const Bytes size = lineage_[id].size;
   context_.charges.ahead -= size;
   --context_.charges.ahead_blocks;

@@ -185,10 +185,11 @@ def test_without_a_terminal_progress_is_plain_lines(tmp_path: Path) -> None:
     )
     result = cli(*RUN[2:], script, cwd=tmp_path)
     assert (result.returncode, result.stdout) == (0, "out\n")
-    progress, *summary = result.stderr.splitlines()
+    # On a slow machine there are lines before the last step.
+    *earlier, progress = result.stderr.splitlines()[:-3]
+    assert all(line.startswith("recoup: ") and " steps, " in line for line in earlier)
     assert progress.startswith("recoup: 3 steps, ")
     assert " of 64.0 MiB | " in progress and progress.endswith("0 replays, 0/s")
-    assert len(summary) == 3
     assert "\x1b" not in result.stderr and "\r" not in result.stderr
 
 
