@@ -32,6 +32,7 @@ _CPP = "They need a program in C++: Python cannot make such a recording, layout 
 _LARGE = "They need a recording of billions of records, or one that takes minutes to read."
 _SLOW = "They need seconds of work: a compiler, a benchmark, or a long search."
 _INSIDE = "recoup handles them itself: no program sees them."
+_TIMES = "They depend on the times of ops; `tests/python/cli/test_suggest.py` triggers some."
 _RARE = "They need a rare kind of program or recording."
 _TEXT = "They are not messages, but names and texts of pictures and files."
 
@@ -82,6 +83,9 @@ EXCEPTIONS = [
     Exempt(r"csrc/offline/layout/layout\.cpp", "no layout can take", _SLOW),
     Exempt(r"csrc/policy/registry\.cpp", "", _CPP),
     Exempt(r"commands/simulate/output\.py", "no policy can be below", _SLOW),
+    Exempt(
+        r"commands/suggest/tier_output\.py", "recomputation alone|step time|is not enough", _TIMES
+    ),
     Exempt(
         r"recoup/(commands/suggest/\w+|offline/(suggest|batch)\w*)\.py",
         "costs differ|times slower|peak is",
