@@ -9,6 +9,8 @@ from torch import nn
 
 import recoup
 
+pytestmark = pytest.mark.serial  # a thread of pytest-xdist would prevent the import of weights
+
 WIDTH = 192
 LAYERS = 12
 BUDGET = 7 << 20
