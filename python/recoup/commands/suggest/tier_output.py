@@ -14,7 +14,8 @@ def print_tier_use(uses: Sequence[TierUse]) -> None:
     """Prints what a training writes and reads in each budget, and which disk it needs."""
     if not uses:
         return
-    print("\nCopies to and from the spill tier in these budgets:\n")
+    print("\nCopies to and from the spill tier in these budgets:")
+    print()
     table = plain_table("", *(one.budget for one in uses))
     table.add_row("written a step", *(format_bytes(one.written_step_bytes) for one in uses))
     table.add_row("read a step", *(format_bytes(one.read_step_bytes) for one in uses))
