@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from recoup.offline.graph import TierPrice
 from recoup.offline.suggestions import Prediction, Predictor
 
 SPEEDS = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4)
 """Speeds of a disk that are tried, each way, in GB/s."""
-DEFAULT_SPEED = 0.8
+DEFAULT_SPEED = 1 / TierPrice.write_ns_per_byte
 """The speed that simulations assume, in GB/s."""
 
 
