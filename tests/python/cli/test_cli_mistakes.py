@@ -236,6 +236,7 @@ ANY_TEXT = {
     "simulate --policy": "checked together with --preset",
     "layout --disable-inplace-ops": "the trace says which ops there are",
     "bench --nets": "checked together with --size",
+    "bench --spill-dir": "recoup asks the system when it opens a file there",
     "doctor --spill-dir": "a directory that is not there is a finding",
 }
 NONSENSE = "no/such/thing"
