@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import diffusers
 import peft
@@ -13,6 +13,7 @@ import transformers
 
 import recoup
 from compare import same_bits
+from recoup.bench.nets.transformer_nets import bert
 
 Losses = list[torch.Tensor]
 Program = Callable[[], Losses]
@@ -22,16 +23,7 @@ IDS = torch.arange(8 * 128).reshape(8, 128) % 500
 
 def _bert() -> transformers.PreTrainedModel:
     torch.manual_seed(0)
-    return transformers.BertForMaskedLM(
-        transformers.BertConfig(
-            hidden_size=64,
-            num_hidden_layers=4,
-            num_attention_heads=4,
-            intermediate_size=256,
-            vocab_size=500,
-            max_position_embeddings=128,
-        )
-    )
+    return cast(transformers.PreTrainedModel, bert(500, width=64, depth=4, length=128))
 
 
 def _steps(model: torch.nn.Module, loss: Callable[[], torch.Tensor]) -> Losses:

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tests/core/support/engine_program.h"
+#include "tests/core/support/seeds.h"
 
 namespace recoup::detail {
 namespace {
@@ -154,7 +155,7 @@ bool trains(Bytes budget, int steps) {
 TEST(EngineState, MoreBudgetNeverFails) {
   for (const int steps : {1, 2, 3, 20}) {
     std::optional<Bytes> least;
-    for (Bytes budget = 2_KiB; budget < 32_KiB; budget += 128_B) {
+    for (Bytes budget = 2_KiB; budget < 32_KiB; budget += Bytes(seeds(128, 512))) {
       const bool fits = trains(budget, steps);
       if (fits && !least) {
         least = budget;

@@ -8,6 +8,7 @@
 #include "csrc/offline/layout/tree_search.h"
 #include "recoup/layout.h"
 #include "tests/core/support/layout_instances.h"
+#include "tests/core/support/seeds.h"
 
 namespace recoup {
 namespace {
@@ -100,7 +101,7 @@ LayoutProblem tight_layout(std::uint64_t seed, LayoutTime steps, std::int64_t ca
 // Hardly any random problem needs more than its bound. A few of these do, and search must prove it.
 TEST(LayoutSearch, ProvesTheOptimumAboveTheBound) {
   int above_bound = 0;
-  for (std::uint64_t seed = 0; seed < 20'000; ++seed) {
+  for (std::uint64_t seed = 0; seed < seeds(20'000, 10'000); ++seed) {
     const LayoutProblem problem = tight_layout(seed, 5, 6 + static_cast<int>(seed % 3));
     if (problem.buffers.size() > 11) {
       continue;
@@ -113,7 +114,7 @@ TEST(LayoutSearch, ProvesTheOptimumAboveTheBound) {
       ASSERT_EQ(layout.size, brute_force(problem));
     }
   }
-  EXPECT_GE(above_bound, 2);
+  EXPECT_GE(above_bound, seeds(2));
 }
 
 // Greedy placement rarely fails on tiny problems, so this test runs the tree search for every

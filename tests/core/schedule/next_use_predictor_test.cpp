@@ -13,6 +13,7 @@
 #include "csrc/trace/recorder.h"
 #include "csrc/trace/sink.h"
 #include "tests/core/support/engine_contract.h"
+#include "tests/core/support/recorded_steps.h"
 #include "tests/core/support/step_program.h"
 
 namespace recoup::detail {
@@ -179,18 +180,7 @@ TEST(NextUsePredictor, ASimulationDecidesAsTheLiveRun) {
   std::int64_t written = 0;
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
-    TraceBuilder builder;
-    {
-      TraceRecorder recorder(builder);
-      StepProgram recorded(seed, plain_options(1_MiB));
-      recorded.program().engine().set_observer(&recorder);
-      for (int i = 0; i < 5; ++i) {
-        recorded.step();
-        recorder.on_step("step");
-      }
-      recorded.program().engine().set_observer(nullptr);
-    }
-    const Trace trace = builder.take();
+    const Trace trace = record_steps(seed, plain_options(1_MiB));
     const Options options =
         tiered(Bytes(static_cast<std::int64_t>(1500 + 37 * (seed % 60))), 64_KiB, 64_B);
     DecisionLog live;

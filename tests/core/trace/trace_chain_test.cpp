@@ -135,7 +135,7 @@ TEST(TraceChain, DeepReplaysNeedNoRecursion) {
 
 // f1 -> f2 -> ... -> fN, of which only fN is held. It is evicted, restored and dropped.
 TEST(TraceChain, AVeryLongLineageNeedsNoRecursion) {
-  static constexpr std::uint32_t kLength = 100'000;
+  static constexpr std::uint32_t kLength = seeds(100'000, 30'000);
   on_a_small_stack([] {
     Chain chain;
     std::uint32_t last = chain.op({});

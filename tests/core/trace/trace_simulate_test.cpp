@@ -12,6 +12,7 @@
 #include "recoup/policy.h"
 #include "recoup/simulate.h"
 #include "tests/core/support/engine_program.h"
+#include "tests/core/support/seeds.h"
 
 namespace recoup::detail {
 namespace {
@@ -238,7 +239,7 @@ TEST_P(Simulation, DecidesAsTheLiveRun) {
   int finished = 0;
   int in_parts = 0;
   int other_way = 0;
-  for (std::uint64_t seed = 0; seed < 150; ++seed) {
+  for (std::uint64_t seed = 0; seed < seeds(150); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     const Options options = simulated_options(GetParam(), seed);
     const Recording generous = recording_of(seed, options);
@@ -271,15 +272,15 @@ TEST_P(Simulation, DecidesAsTheLiveRun) {
     in_parts +=
         static_cast<int>(std::count(drawn.in_parts().begin(), drawn.in_parts().end(), true));
   }
-  EXPECT_GT(decisions, 1000U);
-  EXPECT_GT(finished, 20);
-  EXPECT_GT(in_parts, 100);
-  EXPECT_GT(other_way, 3);
+  EXPECT_GT(decisions, seeds(1000));
+  EXPECT_GT(finished, seeds(20));
+  EXPECT_GT(in_parts, seeds(100));
+  EXPECT_GE(other_way, seeds(4));
 }
 
 TEST_P(Simulation, ATraceDoesNotDependOnTheBudget) {
   int compared = 0;
-  for (std::uint64_t seed = 0; seed < 90; ++seed) {
+  for (std::uint64_t seed = 0; seed < seeds(90); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     const Options options = simulated_options(GetParam(), seed);
     const Recording expected = recording_of(seed, options);
@@ -291,7 +292,7 @@ TEST_P(Simulation, ATraceDoesNotDependOnTheBudget) {
       ++compared;
     }
   }
-  EXPECT_GT(compared, 10);
+  EXPECT_GT(compared, seeds(10, 1));
 }
 
 // The device rounds budgets, has another alignment than a CPU, uses a part of the budget, and has a

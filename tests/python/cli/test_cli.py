@@ -16,14 +16,6 @@ import recoup
 from command import cli, cli_here, refused
 from recoup.commands.exit_codes import OUT_OF_BUDGET
 
-TRAIN = """
-    import torch
-    model = torch.nn.Linear(64, 64)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for _ in range(3):
-        model(torch.randn(8, 64)).sum().backward()
-        optimizer.step()
-"""
 RUN_QUIETLY = ["-m", "recoup", "run", "--budget", "64MiB", "--quiet"]
 
 

@@ -14,20 +14,12 @@ from typing import Any
 import pytest
 
 import recoup
-from command import cli
+from command import TRAIN, cli
 from recoup.commands.exit_codes import NOT_WRITTEN
 from recoup.commands.run.suggestions import read_suggestions
 from recoup.commands.run.summary import summary_lines
 from recoup.stats import STATS_GROUPS
 
-TRAIN = """
-    import torch
-    model = torch.nn.Linear(64, 64)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for _ in range(3):
-        model(torch.randn(8, 64)).sum().backward()
-        optimizer.step()
-"""
 REPLAYS = """
     import torch
     base = torch.ones(2**18)

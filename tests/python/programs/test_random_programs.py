@@ -12,18 +12,11 @@ from typing import Any
 
 import pytest
 
+from random_programs import COUNTS
+
 WORKER = Path(__file__).with_name("random_programs.py")
 LINES = 100
 CHUNKS = ["0:50", "50:100"]
-EXACT = (
-    "op_count",
-    "evictions",
-    "replays",
-    "freezes",
-    "moves",
-    "escapes",
-    "listed_evictions",
-)
 
 
 def run_seeds(seeds: str) -> list[dict[str, Any]]:
@@ -58,7 +51,7 @@ def test_random_programs(seeds: str) -> None:
     assert_all_right(rows)
     first, last = map(int, seeds.split(":"))
     assert len(rows) == last - first
-    totals = {name: sum(row["value"][name] for row in rows) for name in EXACT}
+    totals = {name: sum(row["value"][name] for row in rows) for name in COUNTS}
     # The full run has far more than 10,000 replays; each chunk must have its part.
     assert totals["op_count"] > 10_000 // len(CHUNKS)
     assert all(totals.values()), totals

@@ -13,6 +13,7 @@ from torch import nn
 import recoup
 from conftest import bits_equal
 from recoup.bench.flat_options import split
+from recoup.bench.nets.transformer_nets import bert
 
 WIDTH = 128
 
@@ -238,16 +239,8 @@ def test_from_pretrained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(tqdm.tqdm, "monitor_interval", 0)  # starts no thread for progress bars
 
-    config = transformers.BertConfig(
-        hidden_size=64,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        intermediate_size=256,
-        vocab_size=500,
-        max_position_embeddings=128,
-    )
     torch.manual_seed(0)
-    made = transformers.BertForMaskedLM(config)
+    made: Any = bert(500, width=64, depth=4, length=128)
     made.save_pretrained(tmp_path)
     made.save_pretrained(tmp_path / "shards", max_shard_size="300KB")
     ids = torch.randint(500, (8, 128))

@@ -8,6 +8,15 @@ import pytest
 
 from recoup.commands.cli import main
 
+TRAIN = """
+    import torch
+    model = torch.nn.Linear(64, 64)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(3):
+        model(torch.randn(8, 64)).sum().backward()
+        optimizer.step()
+"""
+
 
 def cli(
     *args: object, timeout: float = 120, python: str | None = None, **options: Any

@@ -21,37 +21,17 @@ from recoup.bench.nets.net import (
     tokens,
 )
 from recoup.bench.nets.recurrent import Tagger
+from recoup.bench.nets.transformer_nets import bert, gpt2
 
 VOCABULARY = 256
 
 
 def _bert() -> nn.Module:
-    return from_transformers(
-        "BertForMaskedLM",
-        "BertConfig",
-        vocab_size=VOCABULARY,
-        hidden_size=96,
-        num_hidden_layers=8,
-        num_attention_heads=4,
-        intermediate_size=384,
-        max_position_embeddings=64,
-    )
+    return bert(VOCABULARY, width=96, depth=8)
 
 
 def _gpt2() -> nn.Module:
-    return from_transformers(
-        "GPT2LMHeadModel",
-        "GPT2Config",
-        vocab_size=VOCABULARY,
-        n_positions=64,
-        n_embd=96,
-        n_layer=8,
-        n_head=4,
-        loss_type="ForCausalLM",
-        use_cache=False,
-        bos_token_id=0,
-        eos_token_id=0,
-    )
+    return gpt2(VOCABULARY, width=96, depth=8, loss_type="ForCausalLM")
 
 
 def _gpt3() -> nn.Module:

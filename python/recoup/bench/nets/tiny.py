@@ -22,6 +22,7 @@ from recoup.bench.nets.net import (
 )
 from recoup.bench.nets.recurrent import BiLSTM, TreeLSTM, random_tree
 from recoup.bench.nets.tiny_vision import ResNet, UNet
+from recoup.bench.nets.transformer_nets import bert, gpt2
 
 _FIRST_SEED = 1000
 
@@ -65,33 +66,12 @@ def _tree_classified(model: nn.Module, batch: Batch) -> Tensor:
 
 
 def _bert() -> nn.Module:
-    return from_transformers(
-        "BertForMaskedLM",
-        "BertConfig",
-        vocab_size=128,
-        hidden_size=64,
-        num_hidden_layers=3,
-        num_attention_heads=4,
-        intermediate_size=256,
-        max_position_embeddings=64,
-    )
+    return bert(128, width=64, depth=3)
 
 
 def _gpt2() -> nn.Module:
     # Without dropout in the attention PyTorch uses its fused kernel.
-    return from_transformers(
-        "GPT2LMHeadModel",
-        "GPT2Config",
-        vocab_size=128,
-        n_positions=64,
-        n_embd=64,
-        n_layer=3,
-        n_head=4,
-        attn_pdrop=0.0,
-        use_cache=False,
-        bos_token_id=0,
-        eos_token_id=0,
-    )
+    return gpt2(128, width=64, depth=3, attn_pdrop=0.0)
 
 
 def _vit() -> nn.Module:
