@@ -11,12 +11,12 @@ namespace recoup::detail {
 
 // Note [The price of a copy]
 // A copy that ops hide costs the program little: it slows down the ops. How much of the copies is
-// hidden depends on how busy the tier is, which no copy's size tells. So the price of a copy is its
-// time multiplied by the share of the time of all copies that the program waited for in earlier
-// steps. If many copies are hidden, their price falls, so more values are spilled instead of
-// replayed, until fewer copies are hidden. Without any copies the share approaches that of a copy
-// that is hidden completely. Both times are on the clock of copies, see Note [Async copies], so a
-// simulation computes the same share.
+// hidden depends on how busy the tier is, which no copy's size tells. So in a known step the price
+// of a copy is its time multiplied by a share: of the time of all copies in earlier steps, the part
+// that the program waited for. If many copies are hidden, their price falls, so more values are
+// spilled instead of replayed, until fewer copies are hidden. Without any copies the share
+// approaches that of a copy that is hidden completely. Both times are on the clock of copies, see
+// Note [Async copies], so a simulation computes the same share.
 class CopyLoad {
  public:
   // In (0, 1].

@@ -14,18 +14,18 @@
 namespace recoup::detail {
 
 // Note [Following a list]
-// Every step is hashed as it runs, and recorded unless it is known. When a step ends that has run
-// before, an eviction list is planned for it, either at once or on a thread while the program runs.
-// While a later step is equal to a known one, its list names the victims. At the first op that
-// differs, the list is no longer used, unless another known step began in the same way. If the
+// Every running step is hashed. It is recorded unless planning is fruitless. When a step ends that
+// has run before, an eviction list is planned for it: while the program waits, or on a thread.
+// While a later step is equal to a known one, its list names the victims. From the first op that
+// differs, the list of another known step that began in the same way is used, or none. If the
 // budget changes, lists are planned again; the old list is one of those tried.
 //
 // Note [A list that costs more than was planned]
 // The state of the pool is not the same in every step, so a step may cost more than planned. When
 // several steps together cost much more, the list is planned again from the current state of the
-// pool: at the first, second, fourth time and so on, so that planning becomes rare. When the steps
-// together cost more than the policy alone would, by the cost of one step, the list is withdrawn.
-// This bounds the loss.
+// pool: at the first, second, fourth time and so on, so that planning becomes rare. The list is
+// withdrawn when its steps together cost more than they would under the policy alone, by the cost
+// of one step's replays and moves. This bounds the loss.
 //
 // A list that a thread has found is used from the next op that begins.
 //

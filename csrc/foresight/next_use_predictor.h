@@ -27,8 +27,8 @@ namespace recoup::detail {
 //
 // A step ends where the program or an optimizer marks it. If ops repeat without marks, their
 // periods are steps (Note [Periods]). A period within a marked step, such as one of several passes
-// whose gradients are added up, is none: periods are looked for when no mark came for twice the
-// number of ops between two marks.
+// whose gradients are added up, is no step. So periods are looked for before the first mark, and
+// when no mark came for twice the least number of ops between two marks.
 //
 // Must be set as the engine's planned victims and observer before the engine runs anything. It
 // names no victims.

@@ -24,8 +24,7 @@ struct StepEvictions {
 // A search finds a score under which the step is cheap, see Note [Search]. Its result is stored as
 // a list of the evictions, not as a score. With slightly different measured costs, or a slightly
 // different state of the pool, a score may decide otherwise, but a list does not. Each list is
-// tried under the conditions of its use: at the addresses where the step began, and together with
-// the policy.
+// tried under the conditions of its use: in the pool of the next run, and together with the policy.
 //
 // `work`: work limit of the searches, in units of about half a microsecond; the portfolio and the
 // best lists are tried in any case. Returns nullopt if no list is better than the policy by half a

@@ -29,8 +29,8 @@ class ScoreSearch {
     [[nodiscard]] bool fits() const;
   };
 
-  // The trial must outlive it. `work`: limit for the work of trials, see TrialResult. The portfolio
-  // is tried in any case.
+  // The trial must outlive it. `work`: limit for the work of trials, see TrialResult. run() tries
+  // the portfolio in any case.
   ScoreSearch(const StepTrial& trial, Addresses addresses, std::int64_t work)
       : trial_(trial), addresses_(addresses), work_(work) {}
 

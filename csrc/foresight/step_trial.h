@@ -19,7 +19,7 @@ struct StepScore {
 
 enum class Addresses : std::uint8_t {
   kIgnored,   // fragmentation does not occur
-  kRecorded,  // as when the step was recorded
+  kRecorded,  // as in the recorded step, or at its end if it repeats
 };
 
 struct TrialResult {

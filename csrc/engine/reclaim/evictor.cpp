@@ -55,7 +55,7 @@ EvictionPlan Evictor::ask_policy(const RoomRequest& request) {
   return plan;
 }
 
-// Note [What is spilled is used last]
+// Note [The farthest next use is spilled]
 // Training uses its state once per step, so the state that was not used for longest is used next.
 // If the next uses are known, the victim that the policy would spill is replaced by the one with
 // the lowest price per byte and per op until its next use.

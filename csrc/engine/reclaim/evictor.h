@@ -27,10 +27,10 @@ class Evictor final : public Reclaimer {
   [[nodiscard]] EvictionPlan would_evict(const RoomRequest& request);
   // Whether the evictable value would be spilled, if it is to be restored as `by` says.
   [[nodiscard]] bool would_spill(ValueId id, GetBack by) const;
-  // Frees the bytes of an evictable value. Spills it if that costs less than a replay, or if it is
-  // non-recomputable. If it cannot be spilled, a recomputable value is evicted, and a
-  // non-recomputable one stays and is not evictable any more. If its storage refuses, the value is
-  // disowned.
+  // Frees the bytes of an evictable value. Spills it if it is non-recomputable, or as `by` says
+  // (kCheapest: if that costs less than a replay). If it cannot be spilled, a recomputable value is
+  // evicted, and a non-recomputable one stays and is not evictable any more. If its storage
+  // refuses, the value is disowned.
   void evict(ValueId id, GetBack by = GetBack::kCheapest);
   // Evicts those of the plan's victims that are still evictable, in order.
   void evict_all(const EvictionPlan& plan);

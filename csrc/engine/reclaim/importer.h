@@ -14,11 +14,11 @@ namespace recoup::detail {
 
 // Note [Storages from outside]
 // A model that was made before the scope is charged and stays where it is: its memory is not the
-// pool's, so the engine cannot move or free it. With a spill tier it does not have to stay. The
-// first time that memory is short, all of it is brought in: each storage is copied into the pool,
-// and its own memory is freed. Then it holds a non-recomputable value like any other. The largest
-// storage comes first. A storage is spilled if there is no room for two copies of it; its freed
-// bytes are room for the copies of the others.
+// pool's, so the engine cannot move or free it. With a spill tier it does not have to stay. When
+// memory is short for the first time, storages are brought in while they fit: each is copied into
+// the pool or the tier, and its own memory is freed. Then it holds a non-recomputable value like
+// any other. The largest storage comes first. A storage is spilled if there is no room for two
+// copies of it; its freed bytes are room for the copies of the others.
 //
 // Storages stay outside if other code may use their address: escaped and pinned ones. Code that
 // registers a storage pins it if it must stay.
@@ -42,7 +42,7 @@ class Importer {
 
   void set_segment(const SegmentChange& change);
   // Asks the device for changes of segments, if storages in segments are outside. Not part of
-  // bring_in(): a trace has an op after all that happened while it ran.
+  // bring_in(): a trace lists the events during an op before that op.
   void update_segments();
 
  private:

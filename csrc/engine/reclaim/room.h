@@ -31,10 +31,12 @@ class WaitingReplay {
 //   1. useless dead values (they are dropped as soon as they are useless, so none is left here)
 //   2. candidates, as the policy plans
 //   3. softly pinned inputs of waiting replays, the outermost frame's first
-//   4. external tensors that only the engine holds; dead sources without evicted dependents
+//   4. external tensors that only the engine holds; copies under way; dead sources without evicted
+//   dependents that are needed
 //   5. the error report
-// If enough bytes are free but not contiguous, each Reclaimer names its price in nanoseconds, and
-// the cheapest is taken. If the running step has a list of evictions, the list takes precedence.
+// If enough bytes are free but not contiguous, blocks are moved at any price while the budget has
+// been enough (Enough::roomy). Otherwise each Reclaimer names its price in nanoseconds, and the
+// cheapest is taken. If the running step has a list of evictions, the list takes precedence.
 class Room {
  public:
   struct Parts {

@@ -29,7 +29,8 @@ class Tflms final : public ScorePolicy {
 std::span<const PolicyInfo> tflms_policies() {
   static constexpr PolicyInfo kPolicies[] = {
       {.name = "tflms",
-       .summary = "the value used last, spills if there is a spill tier (simulation)",
+       .summary =
+           "the value with the farthest next use, spills if there is a spill tier (simulation)",
        .defaults = kSimulator,
        .make = make_policy<Tflms>,
        .simulated_only = true},

@@ -14,6 +14,12 @@ using detail::Sessions;
 
 namespace {
 
+void require_active(bool active) {
+  if (!active) {
+    throw std::logic_error("recoup: this budget is not active: enter it first");
+  }
+}
+
 c10::Device parse_device(const std::string& name) {
   try {
     const c10::Device device(name);
@@ -47,9 +53,7 @@ void Budget::enter() {
 }
 
 void Budget::leave() {
-  if (!scope_ || !scope_->in_force()) {
-    throw std::logic_error("recoup: this budget is not active: enter it first");
-  }
+  require_active(scope_ && scope_->in_force());
   scope_->leave();
   last_stats_ = stats();
   last_pinned_ = pinned();
@@ -85,16 +89,12 @@ void Budget::end_as_it_is(bool keeps_trace) {
 }
 
 void Budget::set_budget(Bytes budget) {
-  if (!scope_) {
-    throw std::logic_error("recoup: this budget is not active: enter it first");
-  }
+  require_active(scope_ != nullptr);
   scope_->session().set_budget(budget);
 }
 
 void Budget::reset_peak() {
-  if (!scope_) {
-    throw std::logic_error("recoup: this budget is not active: enter it first");
-  }
+  require_active(scope_ != nullptr);
   scope_->session().reset_peak();
 }
 

@@ -54,6 +54,12 @@ OPTIONS = tuple(OPTION_TYPES)
 PLANNING = ("off", "wait", "background")
 
 
+def check_spill_dir(options: argparse.Namespace) -> None:
+    """Rejects `--spill-dir` without `--spill`."""
+    if options.spill_dir is not None and options.spill is None:
+        options.fail("--spill-dir needs a spill tier: add --spill SIZE")
+
+
 def option_setting(text: str) -> tuple[str, Any]:
     """The type of `--option`: splits NAME=VALUE into the name and the parsed value."""
     name, equals, value = text.partition("=")

@@ -16,6 +16,7 @@ from recoup.commands.argument_types import (
     whole,
     wrong,
 )
+from recoup.commands.budget_arguments import check_spill_dir
 from recoup.known_names import names
 
 _SIZES = ("small", "real")
@@ -181,8 +182,7 @@ def _resolve(options: argparse.Namespace) -> None:
     for name, defaults in (("steps", _STEPS), ("rounds", _ROUNDS)):
         if given[name] is None:
             given[name] = defaults[options.size]
-    if options.spill_dir is not None and options.spill is None:
-        fail("--spill-dir needs a spill tier: add --spill SIZE")
+    check_spill_dir(options)
     for name in ("plot", "timeline"):
         if given[name] is not None and importlib.util.find_spec("matplotlib") is None:
             fail(f"--{name} needs matplotlib: pip install 'recoup[bench]'")

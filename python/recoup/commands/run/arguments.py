@@ -18,7 +18,12 @@ from recoup.commands.argument_types import (
     real,
     size,
 )
-from recoup.commands.budget_arguments import OPTIONS, PLANNING, option_setting
+from recoup.commands.budget_arguments import (
+    OPTIONS,
+    PLANNING,
+    check_spill_dir,
+    option_setting,
+)
 from recoup.commands.misplaced import misplaced_options
 from recoup.commands.parser import CommandParser
 from recoup.commands.programs import check_program
@@ -198,8 +203,7 @@ def _check_together(options: argparse.Namespace) -> None:
         fail("--quiet and --progress cannot be combined: leave out one")
     if options.lines and options.report is None:
         fail("--lines needs a report: add --report FILE.json")
-    if options.spill_dir is not None and options.spill is None:
-        fail("--spill-dir needs a spill tier: add --spill SIZE")
+    check_spill_dir(options)
     names = [name for name, _ in options.option]
     for name in names:
         if names.count(name) > 1:
