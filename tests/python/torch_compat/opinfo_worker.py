@@ -1,14 +1,13 @@
 """Runs operators' samples plainly and with everything evicted after every op; one JSON line an op.
 
-    python opinfo_worker.py [--samples 3] [--only NAME ...]   compare with recoup
-    python opinfo_worker.py --plain                           compare plain PyTorch with itself
+    python opinfo_worker.py [--share 0.2] [--seed 1] [--only NAME ...]   compare with recoup
+    python opinfo_worker.py --plain                                      plain PyTorch with itself
 
 `test_opinfo.py` starts it with `--indices -` and gives positions in `op_db` on standard input.
 """
 
 import argparse
 import faulthandler
-import itertools
 import json
 import random
 import re
@@ -16,7 +15,8 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -160,7 +160,21 @@ class Evicting:
         self.evictions += stats.evictions
 
 
-def run_op(op: Any, limit: int | None, make: Callable[[], Any]) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Choice:
+    """The samples to run: the first ones of each operator and dtype, and a share of the others."""
+
+    share: float = 1.0
+    seed: int = 0
+
+    FIRST: ClassVar[int] = 2
+
+    def takes(self, op: Any, dtype: torch.dtype, index: int) -> bool:
+        drawn = random.Random(f"{self.seed} {op.full_name} {dtype} {index}").random()
+        return index < self.FIRST or drawn < self.share
+
+
+def run_op(op: Any, choice: Choice, make: Callable[[], Any]) -> dict[str, Any]:
     second = make()
     failures: list[str] = []
     count = raised = 0
@@ -169,7 +183,9 @@ def run_op(op: Any, limit: int | None, make: Callable[[], Any]) -> dict[str, Any
         seed_all(SEED)
         differentiable = op.supports_autograd and (dtype.is_floating_point or dtype.is_complex)
         samples = op.sample_inputs("cpu", dtype, requires_grad=differentiable)
-        for index, sample in enumerate(itertools.islice(samples, limit)):
+        for index, sample in enumerate(samples):
+            if not choice.takes(op, dtype, index):
+                continue
             generator_state = torch.get_rng_state(), random.getstate(), np.random.get_state()
             inputs = (sample.input, sample.args, sample.kwargs)
             for name, variant in variants_of(op, sample):
@@ -199,11 +215,13 @@ def run_op(op: Any, limit: int | None, make: Callable[[], Any]) -> dict[str, Any
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--samples", type=int, help="of each operator and dtype; all by default")
+    parser.add_argument("--share", type=float, default=1.0, help="of the samples; all by default")
+    parser.add_argument("--seed", type=int, default=0, help="chooses the samples")
     parser.add_argument("--only", nargs="*", help="names of operators")
     parser.add_argument("--indices", help="`-`: read positions in op_db from standard input")
     parser.add_argument("--plain", action="store_true", help="compare plain PyTorch with itself")
     args = parser.parse_args()
+    choice = Choice(args.share, args.seed)
     indices = json.load(sys.stdin) if args.indices else range(len(op_db))
     faulthandler.enable()  # shows the place of a crash
     torch.set_num_threads(1)
@@ -213,7 +231,7 @@ def main() -> None:
         if args.only and op.name not in args.only:
             continue
         print(json.dumps({"start": index, "op": op.full_name}), flush=True)
-        result = run_op(op, args.samples, Plain if args.plain else Evicting)
+        result = run_op(op, choice, Plain if args.plain else Evicting)
         print(json.dumps({"done": index, "op": op.full_name, **result}), flush=True)
 
 
