@@ -31,8 +31,7 @@ class WaitingReplay {
 //   1. useless dead values (they are dropped as soon as they are useless, so none is left here)
 //   2. candidates, as the policy plans
 //   3. softly pinned inputs of waiting replays, the outermost frame's first
-//   4. external tensors that only the engine holds; copies under way; dead sources without evicted
-//   dependents that are needed
+//   4. external tensors that only the engine holds; copies under way; dead sources not needed
 //   5. the error report
 // If enough bytes are free but not contiguous, blocks are moved at any price while the budget has
 // been enough (Enough::roomy). Otherwise each Reclaimer names its price in nanoseconds, and the

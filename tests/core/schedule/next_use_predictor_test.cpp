@@ -10,8 +10,6 @@
 #include "csrc/engine/base/observers.h"
 #include "csrc/foresight/copy_load.h"
 #include "csrc/simulate/simulator.h"
-#include "csrc/trace/recorder.h"
-#include "csrc/trace/sink.h"
 #include "tests/core/support/engine_contract.h"
 #include "tests/core/support/recorded_steps.h"
 #include "tests/core/support/step_program.h"

@@ -4,7 +4,8 @@
 namespace recoup {
 
 // `count` in an ordinary build, `sanitized` under AddressSanitizer, where tests take about seven
-// times as long. For a test's seeds, and for what it expects of all its seeds together.
+// times as long. For a test's seeds, for what it expects of all its seeds together, and for other
+// amounts of work.
 consteval int seeds([[maybe_unused]] int count, [[maybe_unused]] int sanitized) {
 #if defined(__SANITIZE_ADDRESS__)
   return sanitized;

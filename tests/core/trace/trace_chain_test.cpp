@@ -10,6 +10,7 @@
 
 #include "csrc/trace/sink.h"
 #include "recoup/simulate.h"
+#include "tests/core/support/seeds.h"
 
 namespace recoup::detail {
 namespace {
