@@ -84,6 +84,8 @@ struct Value {
   // Its block may move as far as the metadata show: the device may still refuse. Asking the device
   // for every block of every plan took as long as the ops of a net with many small ones.
   [[nodiscard]] bool movable() const { return fixed == 0 && !escaped; }
+  // The addresses of its block can become free.
+  [[nodiscard]] bool clearable() const { return evictable() || movable(); }
   // The user, a running op or a waiting replay holds it.
   [[nodiscard]] bool held() const { return storage.valid() || hard_pins > 0 || soft_pins > 0; }
   // It will be used by its holder, or to restore an evicted value that is needed. The pin of a

@@ -8,6 +8,7 @@
 #include "csrc/base/check.h"
 #include "csrc/base/strings.h"
 #include "csrc/engine/tier/async_copies.h"
+#include "csrc/pool/compactor.h"
 
 namespace recoup::detail {
 namespace {
@@ -112,8 +113,9 @@ void Room::make_room(Bytes size) {
     } else if (enough_.roomy() && non_recomputables_.drop_one(missing)) {
       continue;
     }
-    if (evictor_.evict_one({.size = size, .shortfall = std::max(missing, Bytes(0))}) ||
-        evict_soft_pinned()) {
+    const bool in_vain = missing <= Bytes(0) && !can_be_one_piece(size);
+    if (!in_vain && (evictor_.evict_one({.size = size, .shortfall = std::max(missing, Bytes(0))}) ||
+                     evict_soft_pinned())) {
       continue;
     }
     if (!swept) {
@@ -146,6 +148,9 @@ Nanoseconds Room::make_one_piece(Bytes size, Nanoseconds lost) {
   if (enough_.roomy() && enough_.again() && !context_.replaying) {
     reporter_.fail(size, kInPieces, true);  // the op is run again with defragmented memory
   }
+  if (!can_be_one_piece(size)) {
+    return lost;
+  }
   while (pool_.largest_free() < size) {
     const std::optional<Nanoseconds> more = reclaim({.size = size, .shortfall = Bytes(0)}, lost);
     if (!more) {
@@ -154,6 +159,16 @@ Nanoseconds Room::make_one_piece(Bytes size, Nanoseconds lost) {
     lost = *more;
   }
   return lost;
+}
+
+// Note [Evictions in vain]
+// Blocks that must not move, such as a running kernel's, divide the pool into ranges. If no range
+// has `size` bytes, neither evictions nor moves help. The op is then run again with its operands
+// together, or is out of budget.
+bool Room::can_be_one_piece(Bytes size) const {
+  return Compactor(pool_).largest_window([this](ValueId owner) {
+    return owner.valid() && context_.lineage[owner].clearable();
+  }) >= size;
 }
 
 // Takes one step, and returns the new value of `lost`. nullopt: nothing can be done.

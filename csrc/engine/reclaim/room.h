@@ -79,6 +79,7 @@ class Room {
   std::optional<BlockId> find_block(Bytes size);  // some calls are timed
   void make_room(Bytes size);
   [[nodiscard]] Nanoseconds make_one_piece(Bytes size, Nanoseconds lost);
+  [[nodiscard]] bool can_be_one_piece(Bytes size) const;
   std::optional<Nanoseconds> reclaim(const RoomRequest& request, Nanoseconds lost);
   [[nodiscard]] std::optional<Step> planned_step(const RoomRequest& request, Nanoseconds lost);
   [[nodiscard]] std::optional<Step> cheapest_step(const RoomRequest& request, Nanoseconds lost);

@@ -91,11 +91,7 @@ void OutOfBudgetReporter::fail_in(Bytes budget, Bytes asked, std::string reason,
     report.reason += report.reason.empty() ? why : str_cat("; ", why);
   }
   report.largest_window = std::min(Compactor(context_.pool).largest_window([this](ValueId owner) {
-    if (!owner.valid()) {
-      return false;
-    }
-    const Value& value = context_.lineage[owner];
-    return value.evictable() || value.movable();
+    return owner.valid() && context_.lineage[owner].clearable();
   }),
                                    context_.options.budget - context_.charges.external -
                                        report.non_recomputable - report.pinned - report.workspace);

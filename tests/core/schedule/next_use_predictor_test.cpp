@@ -17,17 +17,6 @@
 namespace recoup::detail {
 namespace {
 
-constexpr double kNsPerByte = 0.5;
-
-Options tiered(Bytes budget, Bytes tier, Bytes unit) {
-  Options options = plain_options(budget);
-  options.spill = tier;
-  options.spill_unit = unit;
-  options.spill_request_ns = 10;
-  options.spill_write_ns_per_byte = options.spill_read_ns_per_byte = kNsPerByte;
-  return options;
-}
-
 // A program whose engine has a next-use predictor, or none.
 class PredictedRun {
  public:
@@ -88,7 +77,7 @@ struct Outcome {
 };
 
 Outcome train(int budget, bool has_next_use_predictor, bool compares = true) {
-  Options options = tiered(units(budget), units(64), kUnit);
+  Options options = tiered_options(units(budget), units(64), kUnit);
   options.spill_compares = compares;
   Program p(options);
   PredictedRun steps(p, has_next_use_predictor);
@@ -180,7 +169,7 @@ TEST(NextUsePredictor, ASimulationDecidesAsTheLiveRun) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     const Trace trace = record_steps(seed, plain_options(1_MiB));
     const Options options =
-        tiered(Bytes(static_cast<std::int64_t>(1500 + 37 * (seed % 60))), 64_KiB, 64_B);
+        tiered_options(Bytes(static_cast<std::int64_t>(1500 + 37 * (seed % 60))), 64_KiB, 64_B);
     DecisionLog live;
     bool fits = true;
     {

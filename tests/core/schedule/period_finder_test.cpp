@@ -173,14 +173,7 @@ TEST_F(Periods, LongPeriodsAreFoundAndLongerOnesAreNot) {
   }
 }
 
-Options tiered(Bytes budget) {
-  Options options = plain_options(budget);
-  options.spill = units(64);
-  options.spill_unit = kUnit;
-  options.spill_request_ns = 10;
-  options.spill_write_ns_per_byte = options.spill_read_ns_per_byte = 0.5;
-  return options;
-}
+Options tiered(Bytes budget) { return tiered_options(budget, units(64), kUnit); }
 
 void generate(Program& p) {
   const std::vector<Tensor> weights = weights_of(p, 20);
