@@ -90,24 +90,11 @@ std::optional<double> Evictor::price_of_absence(ValueId id) const {
          (static_cast<double>(value.size.count()) * (1.0 + *use));
 }
 
-// Whether non-recomputable and clean candidates have `missing` bytes together.
-bool Evictor::can_spill(Bytes missing) const {
-  Bytes sum{0};
-  for (const ValueId id : candidates_.list()) {
-    sum += !lineage_[id].recomputable() || lineage_[id].clean() ? lineage_[id].size : Bytes(0);
-    if (sum >= missing) {
-      return true;
-    }
-  }
-  return false;
-}
-
 // Note [Replay before spill]
 // A policy divides the cost of a victim by its age, assuming that values unused for long will not
 // be used soon. For state that is wrong: it is used once per step, however long ago that was, and
 // each copy has its price. So if the policy would spill, the first victim that it would replay is
-// compared with the one to spill by price per byte alone. The former is evicted if it is cheaper,
-// or if spilling cannot free enough.
+// compared with the one to spill by price per byte alone. The former is evicted if it is cheaper.
 ValueId Evictor::cheaper_replay(const RoomRequest& request, ValueId spilled) {
   const double price = price_per_byte(spilled);
   Hidden hidden(values_);
@@ -118,8 +105,7 @@ ValueId Evictor::cheaper_replay(const RoomRequest& request, ValueId spilled) {
     }
     const ValueId victim = plan.victims[0];
     if (!would_spill(victim, plan.by)) {
-      const bool takes = price_per_byte(victim) < price || !can_spill(request.shortfall);
-      return takes ? victim : ValueId();
+      return price_per_byte(victim) < price ? victim : ValueId();
     }
     hidden.hide(victim);
   }

@@ -52,7 +52,6 @@ class Evictor final : public Reclaimer {
   [[nodiscard]] ValueId cheaper_replay(const RoomRequest& request, ValueId spilled);
   [[nodiscard]] double price_per_byte(ValueId id) const;
   [[nodiscard]] std::optional<double> price_of_absence(ValueId id) const;
-  [[nodiscard]] bool can_spill(Bytes missing) const;
   [[nodiscard]] Nanoseconds replay_price(ValueId id) const;
   [[nodiscard]] Nanoseconds price_of(ValueId id, GetBack by) const;
   [[nodiscard]] Nanoseconds price_of(const EvictionPlan& plan) const;

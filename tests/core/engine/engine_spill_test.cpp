@@ -64,6 +64,20 @@ TEST_F(EngineSpill, EvictsByTheCheaperMethod) {
   }
 }
 
+// [a] [t]: both have an expensive replay, and t is too small for the tier. The copy of a is cheaper,
+// although a replay of t alone would free enough.
+TEST_F(EngineSpill, ASmallValueWithAnExpensiveReplayStays) {
+  Program& p = start(options(3, 8, kCheapTier));
+  Call make{.arguments = {}, .fresh = {kUnit}};
+  make.cost = Nanoseconds(std::chrono::seconds(1));
+  const Tensor a = p.run(make).front();
+  make.fresh = {128_B};
+  const Tensor t = p.run(make).front();
+  static_cast<void>(p.op({}, units(2)));
+  EXPECT_TRUE(p.value(a).spilled());
+  EXPECT_TRUE(p.resident(t));
+}
+
 // a! w! b! [x]: w is being written when a and b are released, and two contiguous units are needed.
 // To wait for the write is cheaper than to evict x, but not than to evict [c].
 TEST_F(EngineSpill, WaitsForACopyThatIsInTheWayIfThatIsCheapest) {
