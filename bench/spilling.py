@@ -4,8 +4,8 @@
     OMP_NUM_THREADS=1 python bench/spilling.py overheads --folder runs
     OMP_NUM_THREADS=1 python bench/spilling.py policies --folder runs
 
-The nets of `recoup bench` are trained for four steps each, inside the scope. A trace that exists in
---folder is not recorded again.
+The nets of `recoup bench` are trained for eight steps each, inside the scope. A trace in --folder
+is not recorded again.
 
 floors     The least budget that works, without a tier and with one, compared with the needs of the
            largest op: its operands, results and workspace. The goal is 1.15 times that and 4 MiB.
@@ -38,7 +38,7 @@ from recoup.bench.nets.real import REAL_NETS
 from recoup.bench.simulated import FEASIBLE_RATIO
 from recoup.offline.graph import graph_of
 
-STEPS = 4  # `planned` needs two equal ones
+STEPS = 8  # after the sixth, most nets copy the same values in each step
 TIER: dict[str, Any] = {"spill": "1TiB"}  # never full
 POLICY = "recoup"
 RESOLUTION = 0.005

@@ -1,8 +1,11 @@
-// Placement within a free block: cheap results at one end, expensive results at the other.
+// Where blocks are placed: cheap results at one end of a free block, expensive results at the
+// other. And what is evicted when the free memory is fragmented.
 #include <gtest/gtest.h>
 
+#include <chrono>
+
 #include "csrc/engine/base/placement.h"
-#include "tests/core/support/engine_program.h"
+#include "tests/core/support/engine_contract.h"
 
 namespace recoup::detail {
 namespace {
@@ -74,6 +77,52 @@ TEST(EnginePlacement, CheapResultsAreAdjacent) {
     EXPECT_EQ(at(cheap[now]), at(cheap[now - 1]) - 1024);
   }
   p.check();
+}
+
+class EngineRoom : public EngineContract {};
+
+// |5 free|x!|free|c|: a kernel reads x, which stays in place, and needs six units. So evicting c
+// does not help. The kernel is run again after x and c were moved to one side.
+TEST_F(EngineRoom, NothingIsEvictedIfBlocksThatStayAreInTheWay) {
+  Options options = options_of(8);
+  options.placement = Placement::kBestFit;
+  Program& p = start(options);
+  const Tensor first = p.source(units(2));
+  const Tensor x = p.source(kUnit);
+  const Tensor c = p.op({x}, kUnit);
+  const Tensor large = p.op({x}, units(5));  // evicts c: the budget is not enough for everything
+  p.drop(large);
+  p.drop(first);
+  p.expect(c);
+  ASSERT_EQ(p.engine().pool().offset(p.value(x).block), units(5));
+  const std::int64_t evictions = p.stats().evictions;
+  p.op({x}, units(6));
+  EXPECT_EQ(p.stats().evictions, evictions);
+  EXPECT_TRUE(p.resident(c));
+}
+
+// |free|x|w!|4 free|: w is being written, so it must not move, and five units are needed. The
+// engine waits for the write, and then moves or spills w. The replay of x would be expensive and
+// useless.
+TEST_F(EngineRoom, ACopyThatDividesTheFreeMemoryIsWaitedFor) {
+  Options options = tiered_options(units(9), units(16), kUnit);
+  options.placement = Placement::kBestFit;
+  Program& p = start(options);
+  const Tensor first = p.source(units(4));
+  const Tensor w = p.source(kUnit);
+  p.evict(p.op({}, kUnit));  // values are written early after evictions
+  Call make_x{.arguments = {{first}}, .fresh = {units(3)}};
+  make_x.cost = Nanoseconds(std::chrono::seconds(1));
+  const Tensor x = p.run(make_x).front();
+  ASSERT_TRUE(p.value(w).copying);
+  p.drop(first);
+  ASSERT_EQ(p.engine().pool().offset(p.value(w).block), units(4));
+  const Stats before = p.stats();
+  p.op({}, units(5));
+  EXPECT_FALSE(p.value(w).copying);
+  EXPECT_TRUE(p.resident(x));
+  EXPECT_EQ(p.stats().evictions, before.evictions);
+  EXPECT_EQ(p.stats().spills, before.spills + 1);
 }
 
 }  // namespace

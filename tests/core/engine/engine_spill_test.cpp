@@ -64,8 +64,8 @@ TEST_F(EngineSpill, EvictsByTheCheaperMethod) {
   }
 }
 
-// [a] [t]: both have an expensive replay, and t is too small for the tier. The copy of a is cheaper,
-// although a replay of t alone would free enough.
+// [a] [t]: both have an expensive replay, and t is too small for the tier. The copy of a is
+// cheaper, although a replay of t alone would free enough.
 TEST_F(EngineSpill, ASmallValueWithAnExpensiveReplayStays) {
   Program& p = start(options(3, 8, kCheapTier));
   Call make{.arguments = {}, .fresh = {kUnit}};
