@@ -6,18 +6,13 @@
 #include <cstring>
 #include <new>
 #include <utility>
-#define XXH_INLINE_ALL
-#include <xxhash.h>
 
 #include "csrc/base/check.h"
+#include "csrc/disk/checksum.h"
 #include "csrc/disk/copy_buffer.h"
 
 namespace recoup::detail {
 namespace {
-
-std::uint64_t sum_of(const void* bytes, std::int64_t size) {
-  return XXH3_64bits(bytes, static_cast<std::size_t>(size));
-}
 
 std::int64_t in_blocks(std::int64_t bytes) {
   return (bytes + Copier::kBlock - 1) / Copier::kBlock * Copier::kBlock;
@@ -143,7 +138,7 @@ void Copier::State::begin_part(std::unique_lock<std::mutex>& lock, int index) {
   if (request.writes) {
     void* const buffer = buffers[static_cast<std::size_t>(index)].get();
     std::memcpy(buffer, request.memory + part.from, static_cast<std::size_t>(part.size));
-    sum = sum_of(buffer, part.size);
+    sum = checksum(buffer, part.size);
   }
   lock.lock();
   request.touched = false;
@@ -209,7 +204,7 @@ void Copier::State::finish_part(std::unique_lock<std::mutex>& lock, int index) {
     request.touched = true;
     lock.unlock();
     std::memcpy(request.memory + part.from, buffer, static_cast<std::size_t>(part.size));
-    const bool same = sum_of(request.memory + part.from, part.size) ==
+    const bool same = checksum(request.memory + part.from, part.size) ==
                       request.sums[static_cast<std::size_t>(part.from / kBuffer)];
     lock.lock();
     request.touched = false;
@@ -322,7 +317,8 @@ Copier::Result Copier::end(std::int64_t place) {
 Checksums Copier::sums_of(const void* bytes, std::int64_t size) {
   Checksums sums;
   for (std::int64_t from = 0; from < size; from += kBuffer) {
-    sums.push_back(sum_of(static_cast<const char*>(bytes) + from, std::min(kBuffer, size - from)));
+    sums.push_back(
+        checksum(static_cast<const char*>(bytes) + from, std::min(kBuffer, size - from)));
   }
   return sums;
 }

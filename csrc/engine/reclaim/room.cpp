@@ -126,7 +126,7 @@ void Room::make_room(Bytes size) {
     if (context_.copies->wait_for_all()) {
       continue;
     }
-    if (!non_recomputables_.drop_one(missing) && !importer_.bring_in()) {
+    if (in_vain || (!non_recomputables_.drop_one(missing) && !importer_.bring_in())) {
       if (missing <= Bytes(0)) {
         reporter_.fail(size, kInPieces, true);
       }
