@@ -36,7 +36,7 @@ class WaitingReplay {
 // If enough bytes are free but not contiguous, blocks are moved at any price while the budget has
 // been enough (Enough::roomy). Otherwise each Reclaimer names its price in nanoseconds, and the
 // cheapest is taken. If the running step has a list of evictions, the list takes precedence. Where
-// neither moves nor evictions can help, there is the error at once (Note [Evictions in vain]).
+// neither moves nor evictions can help, nothing is evicted (Note [Evictions in vain]).
 class Room {
  public:
   struct Parts {
