@@ -15,9 +15,9 @@ from recoup.bench import plots, runner
 
 NETS = ("unet", "bilstm")
 POLICIES = [policy.name for policy in recoup.policies()]
-SHARES = (1.0, 0.7)
+SHARES = (0.7,)
 ARGUMENTS = (
-    "bench", "--nets", *NETS, "--policies", "all", "--budgets", "100,70", "--steps", "2",
+    "bench", "--nets", *NETS, "--policies", "all", "--budgets", "70", "--steps", "2",
     "--rounds", "1",
 )  # fmt: skip
 COLUMNS = (

@@ -25,6 +25,7 @@ PROGRAMS = Path(__file__).with_name("gpu_random_programs.py")
 WORKER = Path(__file__).with_name("gpu_worker.py")
 SIMPLE = [name for name in CHECKS if name != "training" and (REAL or name not in CUDA_ONLY)]
 SEEDS = 4  # programs on several streams
+SEEDED = 10  # random programs for each tier
 TIERS = (0, 1 << 16, 1 << 20)  # bytes of a spill tier for random programs
 
 pytestmark = pytest.mark.skipif(
@@ -106,11 +107,11 @@ def run_random_programs(seeds: range, spill: int) -> None:
 @pytest.mark.skipif(REAL, reason="their numbers are compared on the host each time")
 @pytest.mark.parametrize("spill", TIERS)
 def test_random_programs(spill: int) -> None:
-    run_random_programs(range(20), spill)
+    run_random_programs(range(SEEDED), spill)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(REAL, reason="their numbers are compared on the host each time")
 @pytest.mark.parametrize("spill", TIERS)
 def test_more_random_programs(spill: int) -> None:
-    run_random_programs(range(20, 220), spill)
+    run_random_programs(range(SEEDED, 200 + SEEDED), spill)

@@ -16,7 +16,7 @@ from random_programs import COUNTS
 
 WORKER = Path(__file__).with_name("random_programs.py")
 LINES = 100
-CHUNKS = ["0:50", "50:100"]
+CHUNKS = ["0:30", "30:60"]
 
 
 def run_seeds(seeds: str) -> list[dict[str, Any]]:
@@ -61,4 +61,4 @@ def test_random_programs(seeds: str) -> None:
 
 @pytest.mark.slow
 def test_more_random_programs() -> None:
-    assert_all_right(run_seeds(os.environ.get("RECOUP_FUZZ_SEEDS", "100:3000")))
+    assert_all_right(run_seeds(os.environ.get("RECOUP_FUZZ_SEEDS", "60:3000")))

@@ -4,18 +4,11 @@
 bytes of a clone, so that no tensor of the program itself escapes.
 """
 
-import argparse
 import copy
-import json
-import os
 import random
-import subprocess
-import sys
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,7 +20,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from recoup.bench.flat_options import split
 from recoup.bench.nets.net import Batch, Net
-from recoup.bench.nets.tiny import NETS, net_named, seeded
+from recoup.bench.nets.tiny import NETS, seeded
 
 HUGE = 16 << 30  # far above the need of any net: the peak in this budget is the unbudgeted peak
 
@@ -235,9 +228,7 @@ def double_backward_kernels() -> AbstractContextManager[Any]:
 class Training:
     """A model with its optimizer, and the loop over them. It does not know about budgets."""
 
-    def __init__(
-        self, net: Net, variant: Variant, parallel: bool = False, device: str = "cpu"
-    ) -> None:
+    def __init__(self, net: Net, variant: Variant, device: str = "cpu") -> None:
         self.net, self.variant, self.device = net, variant, device
         self.model = net.make().train().to(device)
         if variant.tied:
@@ -245,15 +236,12 @@ class Training:
         if variant.reentrant is not None:
             wrap_in_checkpoints(net, self.model, use_reentrant=variant.reentrant)
         self.average = None if variant.average is None else copy.deepcopy(self.model)
-        self.run_model: nn.Module = self.model
-        if parallel:
-            self.run_model = nn.parallel.DistributedDataParallel(self.model)
         self.optimizer = variant.optimizer(self.model.parameters())
 
     def loss(self, batch: Batch) -> Tensor:
         kind = torch.device(self.device).type
         with torch.autocast(kind, torch.bfloat16, enabled=self.variant.autocast):
-            return self.net.loss(self.run_model, batch)
+            return self.net.loss(self.model, batch)
 
     def backward(self, batch: Batch) -> Tensor:
         variant = self.variant
@@ -280,11 +268,9 @@ class Training:
                 result.keep(f"step {step} {mode.__name__} loss", self.loss(batch))
         self.model.train()
 
-    def run(self, steps: int, result: Result, offset: int = 0) -> None:
+    def run(self, steps: int, result: Result) -> None:
         variant = self.variant
-        source = batches(self.net, variant, offset + steps * variant.micro_batches)
-        for _ in range(offset):
-            next(source)
+        source = batches(self.net, variant, steps * variant.micro_batches)
         for step in range(steps):
             for part in range(variant.micro_batches):
                 batch = self.move(next(source))
@@ -347,8 +333,6 @@ def train(
     *,
     seed: int = 0,
     model_inside: bool = True,
-    parallel: bool = False,
-    offset: int = 0,
     device: str = "cpu",
     **options: Any,
 ) -> Result:
@@ -359,66 +343,12 @@ def train(
     result = Result()
     torch.manual_seed(seed)
     random.seed(seed)
-    training = None if model_inside else Training(net, variant, parallel, device)
+    training = None if model_inside else Training(net, variant, device)
     with scope(budget, {"policy": policy, "device": device, **options}) as run:
         if training is None:
-            training = Training(net, variant, parallel, device)
-        training.run(steps, result, offset)
+            training = Training(net, variant, device)
+        training.run(steps, result)
     result.stats = None if run is None else run.stats()
     result.decisions = None if run is None else run.decisions()
     training.keep_state(result)
     return result
-
-
-# ---- two processes ----
-def train_on_two_ranks(
-    net: Net, variant: Variant, steps: int, budget: int | None
-) -> dict[str, Any]:
-    """Trains under torchrun with gloo, a budget for each rank; returns their digests and stats."""
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "torch.distributed.run"]
-        command += ["--standalone", "--nnodes=1", "--nproc-per-node=2", __file__]
-        command += [f"--net={net.name}", f"--variant={variant.name}", f"--steps={steps}"]
-        command += [f"--out={folder}"] + ([] if budget is None else [f"--budget={budget}"])
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        run = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=300, check=False
-        )
-        assert run.returncode == 0, run.stderr[-4000:]
-        files = sorted(Path(folder).iterdir())
-        return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in files}
-
-
-def main() -> None:
-    """The program of one rank."""
-    import hashlib
-
-    import torch.distributed as dist
-
-    parser = argparse.ArgumentParser(description="One rank of train_on_two_ranks.")
-    parser.add_argument("--net", required=True)
-    parser.add_argument("--variant", required=True)
-    parser.add_argument("--steps", type=int, required=True)
-    parser.add_argument("--budget", type=int)
-    parser.add_argument("--out", type=Path, required=True)
-    args = parser.parse_args()
-    dist.init_process_group("gloo")
-    rank = dist.get_rank()
-    result = train(
-        net_named(args.net),
-        variant_named(args.variant),
-        args.steps,
-        args.budget,
-        parallel=True,
-        offset=10 * rank,  # each rank has its own data
-    )
-    digests = {name: hashlib.sha256(bits.data).hexdigest() for name, bits in result.bits.items()}
-    peak = None if result.stats is None else result.stats.peak_bytes
-    replays = None if result.stats is None else result.stats.replays
-    row = {"digests": digests, "peak_bytes": peak, "replays": replays}
-    (args.out / f"rank{rank}.json").write_text(json.dumps(row), encoding="utf-8")
-    dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main()
