@@ -46,6 +46,8 @@ from recoup.offline.graph import Graph, GraphOp, TierPrice
 from recoup.offline.schedule import Wishes
 
 NEVER = -1
+# Names of the artificial ops at the end of a graph.
+ENDS = ("scope_exit", "step_end")
 
 
 def last_uses(graph: Graph, makes: Sequence[bool]) -> list[int]:
@@ -121,7 +123,7 @@ class Model:
         self.moments = [
             at
             for at, op in enumerate(graph.ops)
-            if any(self.evictable[v] for v in (*op.inputs, *op.outputs)) or op.name == "scope_exit"
+            if any(self.evictable[v] for v in (*op.inputs, *op.outputs)) or op.name in ENDS
         ]
         self.stays: list[dict[int, int]] = []  # S, by moment: column by value
         self.replays: list[dict[int, int]] = []  # R, by moment: column by op
@@ -130,6 +132,7 @@ class Model:
         self.written: dict[int, int] = {}  # W: column by value
         self.costs: list[float] = []
         self.lower: list[int] = []
+        self.upper: list[float] = []
         self.whole: list[int] = []  # for each column: whether it is an integer
         self.rows = Rows()
         self._plain_ns = max(1, sum(op.cost_ns for op in graph.ops))
@@ -193,9 +196,10 @@ class Model:
 
     # ---- columns ----
 
-    def _column(self, cost: float, lower: int = 0, whole: int = 1) -> int:
+    def _column(self, cost: float, lower: int = 0, whole: int = 1, upper: float = 1) -> int:
         self.costs.append(cost)
         self.lower.append(lower)
+        self.upper.append(upper)
         self.whole.append(whole)
         return len(self.costs) - 1
 
@@ -217,7 +221,7 @@ class Model:
             ample = moment < self._ample
             self.stays.append(
                 {
-                    v: self._column(0, v in inputs or (ample and not self._written_over(v, at)))
+                    v: self._column(0, v in inputs or (ample and self._stays_if_ample(v, at)))
                     for v, first, last in tracked
                     if first <= at <= last
                 }
@@ -237,7 +241,7 @@ class Model:
             if first <= last and self._written_over(v, last) and not graph.values[v].recomputable:
                 self.copies[v] = self._column(0)
             if self.tier is not None and self._spillable[v]:
-                self.written[v] = self._column(self.tier.write_ns(graph.values[v]) / self._plain_ns)
+                self.written[v] = self._write_column(v)
 
     def _fetch_columns(
         self, tracked: list[tuple[int, int, int]], at: int, ample: bool
@@ -245,12 +249,27 @@ class Model:
         if self.tier is None:
             return {}
         return {
-            v: self._column(self.tier.read_ns(self.graph.values[v]) / self._plain_ns)
+            v: self._copy_column(self.tier.read_ns(self.graph.values[v]))
             for v, first, _ in tracked
             if self._spillable[v]
-            and first < at <= self.last_use[v]
-            and not (ample and not self._written_over(v, at))
+            and self._first_fetch(v, first) <= at <= self.last_use[v]
+            and not (ample and self._stays_if_ample(v, at))
         }
+
+    def _copy_column(self, cost_ns: int) -> int:
+        return self._column(cost_ns / self._plain_ns)
+
+    def _write_column(self, v: int) -> int:
+        assert self.tier is not None
+        return self._copy_column(self.tier.write_ns(self.graph.values[v]))
+
+    def _first_fetch(self, v: int, first: int) -> int:  # noqa: ARG002
+        """The first op before which the value may be fetched, if it is in the tier."""
+        return first + 1
+
+    def _stays_if_ample(self, v: int, at: int) -> bool:
+        """Whether the value is resident at `at` in some optimal solution if memory is ample."""
+        return not self._written_over(v, at)
 
     def _count_ample(self, tracked: list[tuple[int, int, int]]) -> int:
         """Number of moments before which memory is never short, even with all values that may
@@ -295,7 +314,7 @@ class Model:
                 # Whether this is the first moment at which the old content can only be in a copy.
                 first = value.dies == before if self._spillable[v] else stayed is None
                 return [self.copies[v] if first or stayed is None else stayed, *fetch]
-            return None if stayed is None else [stayed, *fetch]
+            return self._arrival(v, fetch) if stayed is None else [stayed, *fetch]
         if not self.evictable[v] or value.producer == before:
             return None
         assert value.producer is not None and value.producer < at
@@ -304,6 +323,10 @@ class Model:
         if value.dies != before or not self._is_before(v, before):
             columns += [self.stays[moment - 1][v]] if v in self.stays[moment - 1] else []
         return columns + fetch
+
+    def _arrival(self, v: int, fetch: list[int]) -> list[int] | None:  # noqa: ARG002
+        """`_sources` of a value that has just come from outside."""
+        return None
 
     def _is_before(self, v: int, at: int) -> bool:
         return any(self.graph.values[after].before == v for after in self.graph.ops[at].outputs)
@@ -324,9 +347,13 @@ class Model:
         for v, fetch in self.fetches[moment].items():
             self.rows.add([(fetch, 1.0), (self.written[v], -1.0)], 0)
         for v, stays in self.stays[moment].items():
-            value = self.graph.values[v]
-            if v in self.written and not value.recomputable and at < value.dies:
+            if v in self.written and self._must_exist(v, at):
                 self.rows.add([(stays, -1.0), (self.written[v], -1.0)], -1)
+
+    def _must_exist(self, v: int, at: int) -> bool:
+        """Whether the value's bytes are needed at `at`, in memory or in the tier."""
+        value = self.graph.values[v]
+        return not value.recomputable and at < value.dies
 
     def _bytes(self, v: int) -> float:
         return self.graph.values[v].size_bytes / self.budget_bytes

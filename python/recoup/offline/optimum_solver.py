@@ -35,7 +35,7 @@ def solve(model: Model, *, whole: bool, seconds: float) -> Solution:
     found = milp(
         _SCALE * np.array(model.costs),
         constraints=LinearConstraint(matrix, ub=np.array(rows.upper)),
-        bounds=Bounds(np.array(model.lower), np.ones(shape[1])),
+        bounds=Bounds(np.array(model.lower), np.array(model.upper)),
         integrality=np.array(model.whole) if whole else np.zeros(shape[1]),
         options={"time_limit": seconds},
     )
