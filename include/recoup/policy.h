@@ -181,6 +181,9 @@ class EvictionPolicy {
   [[nodiscard]] virtual std::string_view name() const noexcept = 0;
   // What the engine must maintain for it. Constant for the lifetime of the policy.
   [[nodiscard]] virtual PolicyNeeds needs() const noexcept { return {}; }
+  // Whether the engine spares a victim that later victims make unnecessary, see Note [Spared
+  // victims] in evictor.cpp. For policies that name one victim at a time.
+  [[nodiscard]] virtual bool spares() const noexcept { return false; }
 
   // Chooses what to evict next towards `request`, without evicting it. The engine evicts the
   // victims and asks again while the request does not fit. The plan is empty only if there is no

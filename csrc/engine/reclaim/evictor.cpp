@@ -16,6 +16,8 @@ namespace {
 
 // Limit of victims to skip because they would be spilled, in search of one to replay.
 constexpr std::size_t kMostHidden = 16;
+// Limit of victims that are named for one request before any is spared.
+constexpr std::size_t kMostNamed = 64;
 
 }  // namespace
 
@@ -121,8 +123,57 @@ EvictionPlan Evictor::would_evict(const RoomRequest& request) {
   return candidates_.list().empty() ? EvictionPlan() : ask_policy(request);
 }
 
+// Note [Spared victims]
+// A policy names one victim after another, those with the lowest scores first. If the last one is
+// large, it alone may free enough bytes, and the earlier ones would be evicted in vain. So if the
+// first victim does not free enough, the policy is asked for more, each time without those that it
+// has named. From the last one to the first, each is spared if the others free enough. The first
+// of the rest is evicted, and the policy is asked again, because the costs of its neighbors have
+// changed. This bounds the cost of a greedy cover, which has no bound otherwise. The victims of a
+// list are evicted as the list says.
+EvictionPlan Evictor::with_spared(const EvictionPlan& first, const RoomRequest& request) {
+  struct Named {
+    ValueId id;
+    Bytes size;
+  };
+  std::vector<Named> named;
+  Bytes freed{0};
+  Hidden hidden(values_);
+  for (EvictionPlan next = first; freed < request.shortfall;) {
+    if (next.victims.size() != 1 || next.by != GetBack::kCheapest || named.size() == kMostNamed) {
+      return first;
+    }
+    const ValueId id = next.victims[0];
+    named.push_back({.id = id, .size = lineage_[id].size});
+    freed += lineage_[id].size;
+    hidden.hide(id);
+    if (freed < request.shortfall) {
+      if (candidates_.list().empty()) {
+        return first;
+      }
+      next = ask_policy({.size = request.size, .shortfall = request.shortfall - freed});
+    }
+  }
+  if (named.empty()) {  // the bytes are free, but not in one piece
+    return first;
+  }
+  ValueId kept = named.front().id;
+  for (auto each = named.rbegin(); each != named.rend(); ++each) {
+    if (freed - each->size >= request.shortfall) {
+      freed -= each->size;
+    } else {
+      kept = each->id;
+    }
+  }
+  return {.victims = {kept}, .by = GetBack::kCheapest};
+}
+
 bool Evictor::evict_one(const RoomRequest& request) {
-  const EvictionPlan planned = plan(request);
+  const bool listed = context_.planned != nullptr && context_.planned->next().valid();
+  EvictionPlan planned = plan(request);
+  if (policy_.spares() && !listed && !planned.victims.empty()) {
+    planned = with_spared(planned, request);
+  }
   evict_all(planned);
   return !planned.victims.empty();
 }

@@ -21,7 +21,7 @@ class Evictor final : public Reclaimer {
   Evictor(Context& context, Values& values, Candidates& candidates, EvictionPolicy& policy,
           Spiller& spiller);
 
-  // Evicts what the policy plans for the request. False: it has no plan.
+  // Evicts what the policy plans for the request, at most what it needs. False: there is no plan.
   bool evict_one(const RoomRequest& request);
   // The first plan of the policy for the request.
   [[nodiscard]] EvictionPlan would_evict(const RoomRequest& request);
@@ -48,6 +48,7 @@ class Evictor final : public Reclaimer {
  private:
   EvictionPlan plan(const RoomRequest& request);
   EvictionPlan ask_policy(const RoomRequest& request);
+  [[nodiscard]] EvictionPlan with_spared(const EvictionPlan& first, const RoomRequest& request);
   [[nodiscard]] ValueId used_last(ValueId victim) const;
   [[nodiscard]] ValueId cheaper_replay(const RoomRequest& request, ValueId spilled);
   [[nodiscard]] double price_per_byte(ValueId id) const;

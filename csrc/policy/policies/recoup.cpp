@@ -19,6 +19,7 @@ class Recoup : public ScorePolicy {
  public:
   using ScorePolicy::ScorePolicy;
   [[nodiscard]] std::string_view name() const noexcept override { return "recoup"; }
+  [[nodiscard]] bool spares() const noexcept override { return true; }
 
  private:
   [[nodiscard]] std::optional<Neighborhood> neighborhood() const noexcept override {

@@ -263,7 +263,7 @@ class Model:
         assert self.tier is not None
         return self._copy_column(self.tier.write_ns(self.graph.values[v]))
 
-    def _first_fetch(self, v: int, first: int) -> int:  # noqa: ARG002
+    def _first_fetch(self, v: int, first: int) -> int:
         """The first op before which the value may be fetched, if it is in the tier."""
         return first + 1
 
@@ -324,7 +324,7 @@ class Model:
             columns += [self.stays[moment - 1][v]] if v in self.stays[moment - 1] else []
         return columns + fetch
 
-    def _arrival(self, v: int, fetch: list[int]) -> list[int] | None:  # noqa: ARG002
+    def _arrival(self, v: int, fetch: list[int]) -> list[int] | None:
         """`_sources` of a value that has just come from outside."""
         return None
 

@@ -3,27 +3,30 @@
 Note [The periodic program]
 The program of Note [The integer program] is that of one step, at whose start all values from
 outside are resident. In a training these are what the step before left: parameters and optimizer
-state. Here they cross the boundary in one way only, so what a step leaves is what it finds. For a
-value v that exists at the start of the step and its successor v', which is v itself or what in-place
-writes made of it:
+state. Here a step leaves what it finds. Let v be a value that exists at the start of the step, and
+v' its successor: v itself, or what writes in place made of it.
 
     S[start, v] <= S[end, v'] + F[start, v]
     S[end, v'] + W[v'] >= 1                      it is resident or in the tier
-    W[v] <= W[v']                                no further cost: the step before wrote the copy
+    W[v] <= W[v']                                at no further cost: the step before wrote the copy
 
-A value that is never overwritten has a copy that was written long ago. Values that cross without a
-successor (gradients that are dropped unread) take no memory at the start, which lowers the bound.
-The engine could also evict a value at the boundary and replay it in the next step, which the program
-does not consider: the bound is that of engines that do not.
+A value that no op writes has had a copy since an early step. A value without a successor, as a
+gradient that is dropped unread, takes no memory at the start, which lowers the bound. An engine
+could also evict a value at the end of a step and replay it in the next one. The program does not
+consider this, so the bound is that of engines that do not.
 
-Copies run beside ops, one after the other, as in Note [Async copies]: C is their time, R that of
-replays, and X what copies cost the program, all over the time of the step's ops.
+Copies run beside ops, one after the other, as in Note [Async copies]. D[m] is the time for which
+the program waits before moment m, C the time of all copies, and R that of all replays, each over
+the time of the step's ops. A copy slows down the ops that it overlaps with by `share` of its time.
+Some copies can only run between the end of kernel a and the start of kernel n: reads of values that
+are used there and had no block before, and writes of values that are made there and have no block
+afterwards. With the R and D of that time:
 
-    X >= share * C       ops are slower while a copy runs
-    C <= 1 + R + X       all copies of a step end within it
+    (1 - share) * time of these copies <= time of the ops + R + D
+    (1 - share) * C <= 1 + R + D                 for the whole step
 
-The least R + X is a lower bound: a real schedule also has to wait where the wrong ops would hide a
-copy.
+The program has these rows for windows of 1, 2, 4, ... moments, also across the end of the step.
+The least R + D + share * C is the bound.
 """
 
 import dataclasses
@@ -31,7 +34,7 @@ import statistics
 import time
 
 from recoup.offline.graph import Graph, GraphOp, TierPrice, graph_of
-from recoup.offline.optimum_model import ENDS, Model
+from recoup.offline.optimum_model import ENDS, NEVER, Model
 from recoup.offline.optimum_solver import solve
 from recoup.offline.trace_file import OpRecord, records_of, step_ends, trace_of
 from recoup.offline.traces import Trace, check_budget
@@ -177,19 +180,79 @@ class SteadyModel(Model):
         for v, last in successors.items():
             if v in self.written and v != last and last in self.written:
                 self.rows.add([(self.written[v], 1.0), (self.written[last], -1.0)], 0)
-        self._add_costs(share)
+        self._add_waits(share)
 
-    def _add_costs(self, share: float) -> None:
-        copies = list(self._prices.items())
-        cost = self._column(1.0, whole=0, upper=1 + sum(self._prices.values()))
-        self.rows.add([*((c, share * price) for c, price in copies), (cost, -1.0)], 0)
-        replays = [(c, -self.costs[c]) for each in self.replays for c in each.values()]
-        self.rows.add([*copies, *replays, (cost, -1.0)], 1)
+    def _add_waits(self, share: float) -> None:
+        """The costs of copies, and the rows for windows of moments."""
+        for column, price in self._prices.items():
+            self.costs[column] = share * price
+        most = 1 + sum(self._prices.values())
+        waits = [self._column(1.0, whole=0, upper=most) for _ in self.moments]
+        alone = 1 - share
+        copies = [(column, alone * price) for column, price in self._prices.items()]
+        spared = [*self._replays_in(range(len(self.moments))), *((wait, -1.0) for wait in waits)]
+        self.rows.add([*copies, *spared], 1)
+        for last in range(len(self.moments)):
+            length = 1
+            while length <= len(self.moments):
+                self._add_window(range(last - length + 1, last + 1), alone, waits)
+                length *= 2
+
+    def _add_window(self, window: range, alone: float, waits: list[int]) -> None:
+        """The row for the time between the kernel before the window and the window's last kernel.
+
+        window: moments; those of the step before are negative, as indices from the end of a list.
+        """
+        ops = self.graph.ops
+        last = self.moments[window[-1]]
+        early, late = (
+            range(window.start, min(0, window.stop)),
+            range(max(0, window.start), window.stop),
+        )
+        if window.start > 0:
+            first = self.moments[window.start - 1]
+            between = ops[first + 1 : last]
+        else:  # begins in the step before
+            first = self.moments[window.start - 1]
+            between = [*ops[first + 1 :], *ops[:last]]
+        time_left = sum(op.cost_ns for op in between) / self._plain_ns
+        terms = [*self._replays_in(window), *((waits[moment], -1.0) for moment in window)]
+        used: set[int] = set()
+        for part in (late, early):
+            for moment in reversed(part):
+                used.update(ops[self.moments[moment]].inputs)
+                terms += [
+                    (column, alone * self._prices[column])
+                    for v, column in self.fetches[moment].items()
+                    if v in used
+                ]
+            used = {self._successors[v] for v in used if v in self._successors}
+        for v, stays in self.stays[window[-1]].items():
+            if self._must_exist(v, last) and self._is_made_in(
+                v, first, last, wraps=window.start <= 0
+            ):
+                made = self._successors.get(v, v) if v in self._at_start else v
+                price = alone * self._prices.get(self.written.get(made, NEVER), 0.0)
+                terms.append((stays, -price))
+                time_left -= price
+        if any(entry > 0 for _, entry in terms) or time_left < 0:
+            self.rows.add(terms, time_left)
+
+    def _is_made_in(self, v: int, first: int, last: int, *, wraps: bool) -> bool:
+        """Whether the value is made by kernel `first` or one after it, before `last`."""
+        if v in self._at_start:  # the step before made it
+            made = self.graph.values[self._successors[v]].producer
+            return wraps and made is not None and made >= first
+        made = self.graph.values[v].producer
+        return made is not None and made < last and (wraps or made >= first)
+
+    def _replays_in(self, window: range) -> list[tuple[int, float]]:
+        return [(c, -self.costs[c]) for moment in window for c in self.replays[moment].values()]
 
     # ---- hooks of Model ----
 
     def _copy_column(self, cost_ns: int) -> int:
-        column = self._column(0.0)
+        column = self._column(0.0)  # the costs follow in _add_waits
         self._prices[column] = cost_ns / self._plain_ns
         return column
 

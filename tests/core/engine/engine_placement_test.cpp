@@ -125,5 +125,49 @@ TEST_F(EngineRoom, ACopyThatDividesTheFreeMemoryIsWaitedFor) {
   EXPECT_EQ(p.stats().spills, before.spills + 1);
 }
 
+// Of three values, each more expensive than the one before, the last one alone is large enough.
+TEST_F(EngineRoom, VictimsThatALaterOneMakesUnnecessaryAreSpared) {
+  for (const char* policy : {"recoup", "dtr"}) {
+    Options options = options_of(8);
+    options.policy = policy;
+    Program& p = start(options);
+    const Tensor source = p.source(kUnit);
+    const auto make = [&](std::int64_t size, std::int64_t seconds) {
+      Call call{.arguments = {{source}}, .fresh = {units(size)}};
+      call.cost = Nanoseconds(std::chrono::seconds(seconds));
+      return p.run(call).front();
+    };
+    const Tensor small = make(1, 1);
+    const Tensor middle = make(2, 10);
+    const Tensor large = make(4, 100);
+    const bool spares = std::string_view(policy) == "recoup";
+    p.op({source}, units(4));
+    EXPECT_FALSE(p.resident(large)) << policy;
+    EXPECT_EQ(p.resident(small), spares) << policy;
+    EXPECT_EQ(p.resident(middle), spares) << policy;
+    EXPECT_EQ(p.stats().evictions, spares ? 1 : 3) << policy;
+    p.expect(small);
+    p.expect(middle);
+  }
+}
+
+// The third victim is needed with the second one, but not with the first.
+TEST_F(EngineRoom, OnlyVictimsThatAreNotNeededAreSpared) {
+  Options options = options_of(7);
+  options.policy = "recoup";
+  Program& p = start(options);
+  const Tensor source = p.source(kUnit);
+  std::vector<Tensor> made;
+  for (const std::int64_t size : {1, 2, 3}) {
+    Call call{.arguments = {{source}}, .fresh = {units(size)}};
+    call.cost = Nanoseconds(std::chrono::seconds(size * size * size));
+    made.push_back(p.run(call).front());
+  }
+  p.op({source}, units(5));
+  EXPECT_TRUE(p.resident(made[0]));
+  EXPECT_FALSE(p.resident(made[1]));
+  EXPECT_FALSE(p.resident(made[2]));
+}
+
 }  // namespace
 }  // namespace recoup::detail

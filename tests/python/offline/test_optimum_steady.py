@@ -1,6 +1,7 @@
 """The bound of a steady training with a spill tier: known answers, and no run is below it."""
 
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,13 @@ import torch
 
 import recoup
 from recoup.offline.graph import Graph, GraphOp, GraphValue, TierPrice
-from recoup.offline.optimum_steady import bound_of, steady_bound, with_median_costs, with_step_end
+from recoup.offline.optimum_steady import (
+    PROCESSOR_SHARE,
+    bound_of,
+    steady_bound,
+    with_median_costs,
+    with_step_end,
+)
 from recoup.offline.trace_file import OpRecord, first_steps, records_of, trace_of
 from test_optimum import POLICIES
 
@@ -19,48 +26,54 @@ WRITE = MIB / OP_NS  # time of a copy of 1 MiB over that of an op
 READ = 2 * MIB / OP_NS
 
 
-def state(size: int, op: int, *, changes: bool) -> list[GraphValue]:
-    """A state that op `op` reads, and replaces in place if it `changes`."""
-    last = 2  # number of ops
-    first = GraphValue(None, None, 0, op if changes else last, [op], size, recomputable=False)
-    return [first, GraphValue(op, 0, op, last, [], size, recomputable=False)][: 1 + changes]
+def alternating(*, changes: bool, between: bool = False) -> Graph:
+    """Two states of 1 MiB. Each is used by one op of the step, which `changes` it in place.
 
-
-def alternating(*, changes: bool) -> Graph:
-    """Two states of 1 MiB; each op of the step uses one of them."""
-    first, second = state(MIB, 0, changes=changes), state(MIB, 1, changes=changes)
-    values = [*first, *second]
-    if changes:
-        values[3] = dataclasses.replace(values[3], before=2)
-    at = [0, len(first)]
-    ops = [
-        GraphOp("op", OP_NS, 0, [at[i]], [at[i] + 1] if changes else []) for i in range(2)
-    ]
+    between: a third op runs between the two, and uses neither.
+    """
+    readers = [0, 1 + between]
+    end = readers[1] + 1
+    values: list[GraphValue] = []
+    ops = [GraphOp("op", OP_NS, 0, [], []) for _ in range(end)]
+    for at in readers:
+        old = len(values)
+        dies = at if changes else end
+        values.append(GraphValue(None, None, 0, dies, [at], MIB, recomputable=False))
+        ops[at].inputs.append(old)
+        if changes:
+            values.append(GraphValue(at, old, at, end, [], MIB, recomputable=False))
+            ops[at].outputs.append(old + 1)
     return Graph(ops, values, [])
 
 
 @pytest.mark.parametrize(
     ("changes", "copies"),
     [
-        (True, 2 * (WRITE + READ)),  # each state leaves and returns in every step
-        (False, 2 * READ),  # both have been in the tier since an earlier step
+        (True, WRITE + READ),  # each state leaves and returns in every step
+        (False, READ),  # both have been in the tier since an earlier step
     ],
 )
 @pytest.mark.parametrize("share", [0.0, 0.14, 1.0])
 def test_states_that_take_turns(changes: bool, copies: float, share: float) -> None:
     graph = alternating(changes=changes)
-    in_ops = copies / 2  # a step is two ops
+    # One leaves and the other one comes between two ops, and again between two steps of two ops.
     found = bound_of(graph, MIB * 3 // 2, PRICE, share)
     assert found.proved
-    assert found.bound == pytest.approx(1 + max(share * in_ops, in_ops - 1), abs=1e-4)
+    assert found.bound == pytest.approx(1 + copies, abs=1e-4)
     assert bound_of(graph, 2 * MIB, PRICE, share).bound == pytest.approx(1, abs=1e-6)
     assert bound_of(graph, MIB // 2, PRICE, share).bound is None
+
+    # An op between the two hides the copies of one turn: three ops, and two turns.
+    hidden = bound_of(alternating(changes=changes, between=True), MIB * 3 // 2, PRICE, share)
+    assert hidden.bound == pytest.approx(1 + (copies + share * copies) / 3, abs=1e-4)
 
 
 def test_copies_that_take_longer_than_a_step() -> None:
     slow = dataclasses.replace(PRICE, write_ns_per_byte=30.0)
-    found = bound_of(alternating(changes=True), MIB * 3 // 2, slow, 0.14)
-    assert found.bound == pytest.approx(30 * WRITE + READ, abs=1e-4)
+    found = bound_of(alternating(changes=True, between=True), MIB * 3 // 2, slow, 0.14)
+    time_of_copies = 2 * (30 * WRITE + READ)
+    assert found.bound is not None
+    assert found.bound == pytest.approx((time_of_copies + 2) / 3, abs=1e-4)
 
 
 def test_a_value_that_is_dropped_unread_needs_no_memory() -> None:
@@ -134,6 +147,12 @@ def test_no_steady_run_is_below_the_bound(training: recoup.Trace, percent: int) 
 
 def test_numbers_out_of_range_are_refused(training: recoup.Trace) -> None:
     step = training.step()
-    for options in ({"share": 1.5}, {"share": -0.1}, {"time_limit": 0.0}):
+    for share, time_limit in ((1.5, 1.0), (-0.1, 1.0), (0.5, 0.0)):
         with pytest.raises(ValueError, match="a time limit must be above 0 s"):
-            steady_bound(step, 1 << 30, TierPrice(), **options)
+            steady_bound(step, 1 << 30, TierPrice(), share=share, time_limit=time_limit)
+
+
+def test_the_share_is_that_of_the_engine() -> None:
+    header = (Path(__file__).parents[3] / "csrc/engine/base/tier.h").read_text()
+    found = re.search(r"kProcessorShare = ([\d.]+);", header)
+    assert found is not None and float(found[1]) == PROCESSOR_SHARE

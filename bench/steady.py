@@ -1,0 +1,103 @@
+"""Compares a steady training with a spill tier to the bound of the periodic integer program.
+
+    OMP_NUM_THREADS=1 python bench/steady.py --nets wide bilstm mlp cnn --shares 0.7 0.6 0.5 0.4
+
+Each net is trained for 16 steps, and each op of the later steps gets its median cost. A run is
+simulated in each share of the peak, with a tier of 0.8 GB/s. Prints a table in Markdown: the bound,
+whether it is proved to be that of the program, and for each policy the time ratio of the later half
+of the steps over the bound. The bound's note is in python/recoup/offline/optimum_steady.py.
+"""
+
+import argparse
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from measure import write_result
+from yardsticks import PROGRAM_NAMES, SMALL, program
+
+import recoup
+from recoup.offline.graph import TierPrice
+from recoup.offline.optimum_steady import steady_bound, with_median_costs
+from recoup.offline.trace_file import first_steps, records_of, trace_of
+
+STEPS = 16
+# Policy, and whether values have addresses.
+RUNS = {
+    "recoup": ("recoup", False),
+    "recoup, at addresses": ("recoup", True),
+    "oracle": ("oracle", False),
+    "largest": ("largest", False),
+}
+
+
+def recorded(name: str) -> recoup.Trace:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "run.rtrace"
+        with recoup.trace(path):
+            program(name).train(STEPS)
+        return with_median_costs(recoup.Trace.read(path))
+
+
+def late_ratio(trace: recoup.Trace, budget: int, policy: str, *, layout: bool) -> float | None:
+    """Time ratio of the later half of the steps; None: out of budget."""
+    early, late = (
+        each.simulate(budget, policy=policy, layout=layout, max_time_ratio=0, spill="1TiB")
+        for each in (trace_of(first_steps(records_of(trace), STEPS // 2)), trace)
+    )
+    if early.status != "ok" or late.status != "ok":
+        return None
+    plain, *costs = (
+        getattr(late, name) - getattr(early, name)
+        for name in ("plain_cost_ns", "replay_cost_ns", "spill_cost_ns")
+    )
+    return 1 + sum(costs) / plain
+
+
+def row_of(name: str, trace: recoup.Trace, share: float, time_limit: float) -> dict[str, Any]:
+    step = trace.step()
+    budget = int(step.unbudgeted_peak_bytes() * share)
+    found = steady_bound(step, budget, TierPrice(), time_limit=time_limit)
+    ratios = {
+        label: late_ratio(trace, budget, policy, layout=layout)
+        for label, (policy, layout) in RUNS.items()
+    }
+    return {
+        "net": name, "share": share, "budget_bytes": budget, "bound": found.bound,
+        "proved": found.proved, "seconds": found.seconds, "values": found.values, "ratios": ratios,
+    }  # fmt: skip
+
+
+def line(row: dict[str, Any]) -> str:
+    bound = row["bound"]
+    cells = [f"{row['net']} {row['share']:.0%}", "-" if bound is None else f"{bound:.3f}"]
+    cells.append("yes" if row["proved"] else "no")
+    for ratio in row["ratios"].values():
+        cells.append("-" if None in (ratio, bound) else f"{ratio / bound:.3f}")
+    return f"| {' | '.join(cells)} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    nets = [*SMALL, *PROGRAM_NAMES]
+    default = ["wide", "bilstm", "mlp", "cnn"]
+    parser.add_argument("--nets", nargs="+", default=default, choices=nets, metavar="NET")
+    parser.add_argument("--shares", nargs="+", type=float, default=[0.7, 0.6, 0.5, 0.4])
+    parser.add_argument("--time-limit", type=float, default=60.0, metavar="SECONDS")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    options = parser.parse_args()
+    print(f"| | bound | proved | {' | '.join(RUNS)} |")
+    print("|---" * (3 + len(RUNS)) + "|", flush=True)
+    rows = []
+    for name in options.nets:
+        trace = recorded(name)
+        for share in options.shares:
+            rows.append(row_of(name, trace, share, options.time_limit))
+            print(line(rows[-1]), flush=True)
+    write_result(options.json, "steady", rows)
+
+
+if __name__ == "__main__":
+    main()
