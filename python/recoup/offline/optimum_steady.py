@@ -15,7 +15,7 @@ gradient that is dropped unread, takes no memory at the start, which lowers the 
 could also evict a value at the end of a step and replay it in the next one. The program does not
 consider this, so the bound is that of engines that do not.
 
-Copies run beside ops, one after the other, as in Note [Async copies]. D[m] is the time for which
+Copies overlap with ops, one after the other, as in Note [Async copies]. D[m] is the time for which
 the program waits before moment m, C the time of all copies, and R that of all replays, each over
 the time of the step's ops. A copy slows down the ops that it overlaps with by `share` of its time.
 Some copies can only run between the end of kernel a and the start of kernel n: reads of values that
