@@ -80,7 +80,10 @@ def steady_bound(
     """
     check_budget(budget_bytes)
     if not time_limit > 0 or not 0 <= share <= 1:
-        raise ValueError("a time limit must be above 0 s, and a share from 0 to 1")
+        raise ValueError(
+            "a time limit must be above 0 s, and a share from 0 to 1; "
+            f"got {time_limit} s and {share}"
+        )
     return bound_of(graph_of(trace), budget_bytes, tier, share, time_limit, most_values)
 
 

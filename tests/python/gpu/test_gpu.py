@@ -101,7 +101,7 @@ def run_random_programs(seeds: range, spill: int) -> None:
     failed = [row for row in rows if "failure" in row]
     assert not failed, failed[0]
     assert sum(row["value"]["replays"] for row in rows) > (0 if spill else 5 * len(seeds))
-    assert (sum(row["value"]["fetches"] for row in rows) > 5 * len(seeds)) == (spill > 0)
+    assert (sum(row["value"]["fetches"] for row in rows) > 3 * len(seeds)) == (spill > 0)
 
 
 @pytest.mark.skipif(REAL, reason="their numbers are compared on the host each time")
