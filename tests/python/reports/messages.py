@@ -91,7 +91,6 @@ def _load_all() -> None:
 
     import recoup.commands.suggest.command
     import recoup.offline.dtr_log
-    import recoup.offline.graph
     import recoup.offline.optimum
     import recoup.offline.optimum_steady
 
