@@ -193,8 +193,8 @@ class SteadyModel(Model):
         waits = [self._column(1.0, whole=0, upper=most) for _ in self.moments]
         alone = 1 - share
         copies = [(column, alone * price) for column, price in self._prices.items()]
-        spared = [*self._replays_in(range(len(self.moments))), *((wait, -1.0) for wait in waits)]
-        self.rows.add([*copies, *spared], 1)
+        longer = [*self._replays_in(range(len(self.moments))), *((wait, -1.0) for wait in waits)]
+        self.rows.add([*copies, *longer], 1)
         for last in range(len(self.moments)):
             length = 1
             while length <= len(self.moments):
