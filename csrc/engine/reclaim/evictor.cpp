@@ -40,7 +40,8 @@ EvictionPlan Evictor::plan(const RoomRequest& request) {
       return {.victims = {victim}, .by = GetBack::kCheapest};
     }
   }
-  return ask_policy(request);
+  const EvictionPlan first = ask_policy(request);
+  return policy_.spares() && request.shortfall > Bytes(0) ? with_spared(first, request) : first;
 }
 
 EvictionPlan Evictor::ask_policy(const RoomRequest& request) {
@@ -139,7 +140,7 @@ EvictionPlan Evictor::with_spared(const EvictionPlan& first, const RoomRequest& 
   std::vector<Named> named;
   Bytes freed{0};
   Hidden hidden(values_);
-  for (EvictionPlan next = first; freed < request.shortfall;) {
+  for (EvictionPlan next = first;;) {
     if (next.victims.size() != 1 || next.by != GetBack::kCheapest || named.size() == kMostNamed) {
       return first;
     }
@@ -147,15 +148,13 @@ EvictionPlan Evictor::with_spared(const EvictionPlan& first, const RoomRequest& 
     named.push_back({.id = id, .size = lineage_[id].size});
     freed += lineage_[id].size;
     hidden.hide(id);
-    if (freed < request.shortfall) {
-      if (candidates_.list().empty()) {
-        return first;
-      }
-      next = ask_policy({.size = request.size, .shortfall = request.shortfall - freed});
+    if (freed >= request.shortfall) {
+      break;
     }
-  }
-  if (named.empty()) {  // the bytes are free, but not in one piece
-    return first;
+    if (candidates_.list().empty()) {
+      return first;
+    }
+    next = ask_policy({.size = request.size, .shortfall = request.shortfall - freed});
   }
   ValueId kept = named.front().id;
   for (auto each = named.rbegin(); each != named.rend(); ++each) {
@@ -169,11 +168,7 @@ EvictionPlan Evictor::with_spared(const EvictionPlan& first, const RoomRequest& 
 }
 
 bool Evictor::evict_one(const RoomRequest& request) {
-  const bool listed = context_.planned != nullptr && context_.planned->next().valid();
-  EvictionPlan planned = plan(request);
-  if (policy_.spares() && !listed && !planned.victims.empty()) {
-    planned = with_spared(planned, request);
-  }
+  const EvictionPlan planned = plan(request);
   evict_all(planned);
   return !planned.victims.empty();
 }
