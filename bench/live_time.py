@@ -25,11 +25,10 @@ from typing import Any
 import torch
 from measure import write_result
 from predictions import find
-from torch.utils._pytree import tree_map_only
 
 import recoup
 from recoup.bench.nets import Net
-from recoup.bench.trial import call_in, record
+from recoup.bench.trial import record
 from recoup.offline.trace_file import first_steps, records_of, trace_of
 
 COUNTERS = (
@@ -65,8 +64,7 @@ def watched(net: Net, steps: int, run: recoup.Run) -> Steps:
     for step in range(steps):
         if step == first:
             early, start = run.stats(), time.perf_counter()
-        batch = tree_map_only(torch.Tensor, lambda part: part.clone(), net.batch(chance))
-        loss = net.loss(model, batch)
+        loss = net.loss(model, net.batch(chance))
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
@@ -76,25 +74,8 @@ def watched(net: Net, steps: int, run: recoup.Run) -> Steps:
 
 
 def live(net: Net, steps: int, budget: int, spill: str | None, path: Path) -> Steps:
-    runs: list[recoup.Run] = []
-    tier: dict[str, Any] = {} if spill is None else {"spill": spill}
-
-    def train() -> Steps:
-        return watched(net, steps, runs[0])
-
-    class Guard:
-        """Hands the run to the training."""
-
-        def __init__(self, run: recoup.Run) -> None:
-            runs.append(run)
-
-        def __enter__(self) -> None:
-            pass
-
-        def __exit__(self, *_: object) -> None:
-            runs.clear()
-
-    return call_in(budget, train, guard=Guard, trace=path, **tier)[0]
+    with recoup.budget(budget, spill=spill, trace=path) as run:
+        return watched(net, steps, run)
 
 
 def simulated(path: Path, budget: int, spill: str | None, steps: Steps) -> dict[str, float]:
@@ -127,8 +108,8 @@ def measured(net: Net, peak: int, options: argparse.Namespace, share: float) -> 
     bookkeeping = counted["bookkeeping_ns"] + counted["search_ns"]
     rest = steps.seconds - ours - counted["move_ns"] - bookkeeping
     costs = {name: 1e-9 * found[name] for name in ("plain_cost_ns", "replay_cost_ns")}
-    hidden = 1e-9 * (found["spill_ns"] + found["fetch_ns"])
-    total = sum(costs.values()) + hidden
+    simulated_waits = 1e-9 * (found["spill_ns"] + found["fetch_ns"])
+    total = sum(costs.values()) + simulated_waits
     return {
         "net": net.name, "share": share, "budget_bytes": budget, "steps": options.steps,
         "live_s": steps.seconds, "op_s": counted["op_ns"], "replay_s": counted["replay_ns"],
@@ -136,7 +117,7 @@ def measured(net: Net, peak: int, options: argparse.Namespace, share: float) -> 
         "rest_s": rest, "replays": steps.counters["replays"],
         "copied_bytes": steps.counters["spilled_bytes"] + steps.counters["fetched_bytes"],
         "simulated_s": total, "simulated_replay_s": costs["replay_cost_ns"],
-        "simulated_wait_s": hidden, "simulated_replays": found["replays"],
+        "simulated_wait_s": simulated_waits, "simulated_replays": found["replays"],
         "simulated_copied_bytes": found["spilled_bytes"] + found["fetched_bytes"],
         "simulated_copy_share_s": 1e-9 * found["spill_cost_ns"],
         "engine_ratio": total / ours, "whole_ratio": 1 + (total - ours) / steps.seconds,

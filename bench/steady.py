@@ -9,12 +9,12 @@ of the steps over the bound. The bound's note is in python/recoup/offline/optimu
 """
 
 import argparse
-import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from measure import write_result
-from yardsticks import PROGRAM_NAMES, SMALL, program
+from yardsticks import PROGRAM_NAMES, SMALL, recorded
 
 import recoup
 from recoup.offline.graph import TierPrice
@@ -31,19 +31,14 @@ RUNS = {
 }
 
 
-def recorded(name: str) -> recoup.Trace:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "run.rtrace"
-        with recoup.trace(path):
-            program(name).train(STEPS)
-        return with_median_costs(recoup.Trace.read(path))
-
-
-def late_ratio(trace: recoup.Trace, budget: int, policy: str, *, layout: bool) -> float | None:
-    """Time ratio of the later half of the steps; None: out of budget."""
+def late_ratio(
+    traces: Sequence[recoup.Trace], budget: int, policy: str, *, layout: bool
+) -> float | None:
+    """Time ratio of the steps of the second trace that the first does not have; None: out of
+    budget."""
     early, late = (
-        each.simulate(budget, policy=policy, layout=layout, max_time_ratio=0, spill="1TiB")
-        for each in (trace_of(first_steps(records_of(trace), STEPS // 2)), trace)
+        trace.simulate(budget, policy=policy, layout=layout, max_time_ratio=0, spill="1TiB")
+        for trace in traces
     )
     if early.status != "ok" or late.status != "ok":
         return None
@@ -54,12 +49,14 @@ def late_ratio(trace: recoup.Trace, budget: int, policy: str, *, layout: bool) -
     return 1 + sum(costs) / plain
 
 
-def row_of(name: str, trace: recoup.Trace, share: float, time_limit: float) -> dict[str, Any]:
-    step = trace.step()
+def row_of(
+    name: str, traces: Sequence[recoup.Trace], share: float, time_limit: float
+) -> dict[str, Any]:
+    step = traces[-1].step()
     budget = int(step.unbudgeted_peak_bytes() * share)
     found = steady_bound(step, budget, TierPrice(), time_limit=time_limit)
     ratios = {
-        label: late_ratio(trace, budget, policy, layout=layout)
+        label: late_ratio(traces, budget, policy, layout=layout)
         for label, (policy, layout) in RUNS.items()
     }
     return {
@@ -92,9 +89,10 @@ def main() -> None:
     print("|---" * (3 + len(RUNS)) + "|", flush=True)
     rows = []
     for name in options.nets:
-        trace = recorded(name)
+        trace = with_median_costs(recorded(name, STEPS))
+        traces = [trace_of(first_steps(records_of(trace), STEPS // 2)), trace]
         for share in options.shares:
-            rows.append(row_of(name, trace, share, options.time_limit))
+            rows.append(row_of(name, traces, share, options.time_limit))
             print(line(rows[-1]), flush=True)
     write_result(options.json, "steady", rows)
 

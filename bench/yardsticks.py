@@ -105,11 +105,11 @@ def program(name: str) -> Program:
     return program_of_net(SMALL[name]) if name in SMALL else program_named(name)
 
 
-def recorded(name: str) -> recoup.Trace:
+def recorded(name: str, steps: int = STEPS) -> recoup.Trace:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run.rtrace"
         with recoup.trace(path):
-            program(name).train(STEPS)
+            program(name).train(steps)
         return recoup.Trace.read(path)
 
 

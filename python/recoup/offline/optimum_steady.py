@@ -60,7 +60,7 @@ class SteadyBound:
 
 
 def steady_bound(
-    trace: Trace,
+    step: Trace | Graph,
     budget_bytes: int,
     tier: TierPrice,
     *,
@@ -70,7 +70,7 @@ def steady_bound(
 ) -> SteadyBound:
     """Returns a lower bound of a step's time ratio in a steady training with a spill tier.
 
-    trace: one step, from `Trace.step()`; it must be like the steps before and after it.
+    step: from `Trace.step()`, or its graph; it must be like the steps before and after it.
     share: the part of a copy's time by which it delays the ops that it overlaps with, 0 to 1.
     time_limit: approximate limit in seconds, above 0.
     most_values: the number of the largest values that may be evicted; the bound treats all others
@@ -84,20 +84,8 @@ def steady_bound(
             "a time limit must be above 0 s, and a share from 0 to 1; "
             f"got {time_limit} s and {share}"
         )
-    return bound_of(graph_of(trace), budget_bytes, tier, share, time_limit, most_values)
-
-
-def bound_of(
-    graph: Graph,
-    budget_bytes: int,
-    tier: TierPrice,
-    share: float = PROCESSOR_SHARE,
-    time_limit: float = 60.0,
-    most_values: int = 1000,
-) -> SteadyBound:
-    """`steady_bound` of a step's graph."""
     start = time.monotonic()
-    ended, successors = with_step_end(graph)
+    ended, successors = with_step_end(step if isinstance(step, Graph) else graph_of(step))
     model = SteadyModel(ended, successors, budget_bytes, most_values, tier, share)
     found = [solve(model, whole=False, seconds=time_limit)]
     if found[0].status != "infeasible":
@@ -136,19 +124,23 @@ def with_median_costs(trace: Trace) -> Trace:
     return trace_of(records)
 
 
+def _at_start(graph: Graph) -> list[int]:
+    """The values that exist at the start of the step."""
+    return [v for v, each in enumerate(graph.values) if each.producer is None and each.born == 0]
+
+
 def with_step_end(graph: Graph) -> tuple[Graph, dict[int, int]]:
     """Adds the end of the step as an op that costs nothing, at which values are only held. Also
     returns the successor of each value that exists at the start and at the end."""
     end = len(graph.ops)
     after = {value.before: v for v, value in enumerate(graph.values) if value.before is not None}
     successors = {}
-    for v, value in enumerate(graph.values):
-        if value.producer is None and value.born == 0:
-            last = v
-            while last in after:
-                last = after[last]
-            if graph.values[last].dies >= end:
-                successors[v] = last
+    for v in _at_start(graph):
+        last = v
+        while last in after:
+            last = after[last]
+        if graph.values[last].dies >= end:
+            successors[v] = last
     crossing = set(successors.values())
     values = [
         dataclasses.replace(
@@ -175,9 +167,7 @@ class SteadyModel(Model):
     ) -> None:
         self._successors = successors
         self._crossing = set(successors.values())
-        self._at_start = {
-            v for v, each in enumerate(graph.values) if each.producer is None and each.born == 0
-        }
+        self._at_start = set(_at_start(graph))
         self._prices: dict[int, float] = {}  # time of a copy, by column
         super().__init__(graph, budget_bytes, most_values, tier)
         for v, last in successors.items():
@@ -207,34 +197,24 @@ class SteadyModel(Model):
         window: moments; those of the step before are negative, as indices from the end of a list.
         """
         ops = self.graph.ops
-        last = self.moments[window[-1]]
-        early, late = (
-            range(window.start, min(0, window.stop)),
-            range(max(0, window.start), window.stop),
-        )
-        if window.start > 0:
-            first = self.moments[window.start - 1]
-            between = ops[first + 1 : last]
-        else:  # begins in the step before
-            first = self.moments[window.start - 1]
-            between = [*ops[first + 1 :], *ops[:last]]
+        wraps = window.start <= 0  # it begins in the step before
+        first, last = self.moments[window.start - 1], self.moments[window[-1]]
+        between = [*ops[first + 1 :], *ops[:last]] if wraps else ops[first + 1 : last]
         time_left = sum(op.cost_ns for op in between) / self._plain_ns
         terms = [*self._replays_in(window), *((waits[moment], -1.0) for moment in window)]
         used: set[int] = set()
-        for part in (late, early):
-            for moment in reversed(part):
-                used.update(ops[self.moments[moment]].inputs)
-                terms += [
-                    (column, alone * self._prices[column])
-                    for v, column in self.fetches[moment].items()
-                    if v in used
-                ]
-            used = {self._successors[v] for v in used if v in self._successors}
+        for moment in reversed(window):
+            if moment == -1:  # the same values, at the end of the step before
+                used = {self._successors[v] for v in used if v in self._successors}
+            used.update(ops[self.moments[moment]].inputs)
+            terms += [
+                (column, alone * self._prices[column])
+                for v, column in self.fetches[moment].items()
+                if v in used
+            ]
         for v, stays in self.stays[window[-1]].items():
-            if self._must_exist(v, last) and self._is_made_in(
-                v, first, last, wraps=window.start <= 0
-            ):
-                made = self._successors.get(v, v) if v in self._at_start else v
+            if self._must_exist(v, last) and self._is_made_in(v, first, last, wraps=wraps):
+                made = self._successors.get(v, v)
                 price = alone * self._prices.get(self.written.get(made, NEVER), 0.0)
                 terms.append((stays, -price))
                 time_left -= price

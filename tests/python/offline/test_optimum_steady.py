@@ -11,7 +11,6 @@ import recoup
 from recoup.offline.graph import Graph, GraphOp, GraphValue, TierPrice
 from recoup.offline.optimum_steady import (
     PROCESSOR_SHARE,
-    bound_of,
     steady_bound,
     with_median_costs,
     with_step_end,
@@ -57,20 +56,22 @@ def alternating(*, changes: bool, between: bool = False) -> Graph:
 def test_states_that_take_turns(changes: bool, copies: float, share: float) -> None:
     graph = alternating(changes=changes)
     # One leaves and the other one comes between two ops, and again between two steps of two ops.
-    found = bound_of(graph, MIB * 3 // 2, PRICE, share)
+    found = steady_bound(graph, MIB * 3 // 2, PRICE, share=share)
     assert found.proved
     assert found.bound == pytest.approx(1 + copies, abs=1e-4)
-    assert bound_of(graph, 2 * MIB, PRICE, share).bound == pytest.approx(1, abs=1e-6)
-    assert bound_of(graph, MIB // 2, PRICE, share).bound is None
+    assert steady_bound(graph, 2 * MIB, PRICE, share=share).bound == pytest.approx(1, abs=1e-6)
+    assert steady_bound(graph, MIB // 2, PRICE, share=share).bound is None
 
     # An op between the two hides the copies of one turn: three ops, and two turns.
-    hidden = bound_of(alternating(changes=changes, between=True), MIB * 3 // 2, PRICE, share)
+    hidden = steady_bound(
+        alternating(changes=changes, between=True), MIB * 3 // 2, PRICE, share=share
+    )
     assert hidden.bound == pytest.approx(1 + (copies + share * copies) / 3, abs=1e-4)
 
 
 def test_copies_that_take_longer_than_a_step() -> None:
     slow = dataclasses.replace(PRICE, write_ns_per_byte=30.0)
-    found = bound_of(alternating(changes=True, between=True), MIB * 3 // 2, slow, 0.14)
+    found = steady_bound(alternating(changes=True, between=True), MIB * 3 // 2, slow, share=0.14)
     time_of_copies = 2 * (30 * WRITE + READ)
     assert found.bound is not None
     assert found.bound == pytest.approx((time_of_copies + 2) / 3, abs=1e-4)
@@ -80,7 +81,7 @@ def test_a_value_that_is_dropped_unread_needs_no_memory() -> None:
     graph = alternating(changes=True)
     old = GraphValue(None, None, 0, 1, [], MIB, recomputable=False)
     both = Graph(graph.ops, [*graph.values, old], [])
-    assert bound_of(both, 2 * MIB, PRICE).bound == pytest.approx(1, abs=1e-6)
+    assert steady_bound(both, 2 * MIB, PRICE).bound == pytest.approx(1, abs=1e-6)
 
 
 def test_successors() -> None:
