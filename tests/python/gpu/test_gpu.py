@@ -25,7 +25,6 @@ PROGRAMS = Path(__file__).with_name("gpu_random_programs.py")
 WORKER = Path(__file__).with_name("gpu_worker.py")
 SIMPLE = [name for name in CHECKS if name != "training" and (REAL or name not in CUDA_ONLY)]
 SEEDS = 4  # programs on several streams
-SEEDED = 10  # random programs for each tier
 TIERS = (0, 1 << 16, 1 << 20)  # bytes of a spill tier for random programs
 
 pytestmark = pytest.mark.skipif(
@@ -101,17 +100,17 @@ def run_random_programs(seeds: range, spill: int) -> None:
     failed = [row for row in rows if "failure" in row]
     assert not failed, failed[0]
     assert sum(row["value"]["replays"] for row in rows) > (0 if spill else 5 * len(seeds))
-    assert (sum(row["value"]["fetches"] for row in rows) > 3 * len(seeds)) == (spill > 0)
+    assert (sum(row["value"]["fetches"] for row in rows) > 5 * len(seeds)) == (spill > 0)
 
 
 @pytest.mark.skipif(REAL, reason="their numbers are compared on the host each time")
 @pytest.mark.parametrize("spill", TIERS)
 def test_random_programs(spill: int) -> None:
-    run_random_programs(range(SEEDED), spill)
+    run_random_programs(range(20), spill)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(REAL, reason="their numbers are compared on the host each time")
 @pytest.mark.parametrize("spill", TIERS)
 def test_more_random_programs(spill: int) -> None:
-    run_random_programs(range(SEEDED, 200 + SEEDED), spill)
+    run_random_programs(range(20, 220), spill)
