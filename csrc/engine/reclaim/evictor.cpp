@@ -1,15 +1,16 @@
 #include "csrc/engine/reclaim/evictor.h"
 
 #include <algorithm>
-#include <chrono>
 #include <limits>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include "csrc/base/check.h"
+#include "csrc/engine/base/timer.h"
 #include "csrc/engine/state/hidden.h"
 #include "csrc/lineage/neighborhood.h"
+#include "csrc/pool/cleared_range.h"
 
 namespace recoup::detail {
 namespace {
@@ -18,6 +19,8 @@ namespace {
 constexpr std::size_t kMostHidden = 16;
 // Limit of victims that are named for one request before any is spared.
 constexpr std::size_t kMostNamed = 64;
+// Victims are spared for one range if the named ones cost this many times as much as the needed.
+constexpr int kWorthSparing = 5;
 
 }  // namespace
 
@@ -41,11 +44,11 @@ EvictionPlan Evictor::plan(const RoomRequest& request) {
     }
   }
   const EvictionPlan first = ask_policy(request);
-  return policy_.spares() && request.shortfall > Bytes(0) ? with_spared(first, request) : first;
+  return policy_.spares() ? with_spared(first, request) : first;
 }
 
 EvictionPlan Evictor::ask_policy(const RoomRequest& request) {
-  const auto start = std::chrono::steady_clock::now();
+  const Timer timer(context_.stats.search_ns);
   EvictionPlan plan = policy_.plan(candidates_, request);
   if (plan.by == GetBack::kCheapest && plan.victims.size() == 1 &&
       would_spill(plan.victims[0], plan.by)) {
@@ -54,7 +57,6 @@ EvictionPlan Evictor::ask_policy(const RoomRequest& request) {
     const ValueId replayed = cheaper_replay(request, spilled);
     plan.victims[0] = replayed.valid() ? replayed : spilled;
   }
-  context_.stats.search_ns += Nanoseconds(std::chrono::steady_clock::now() - start).count();
   return plan;
 }
 
@@ -130,41 +132,77 @@ EvictionPlan Evictor::would_evict(const RoomRequest& request) {
 // first victim does not free enough, the policy is asked for more, each time without those that it
 // has named. From the last one to the first, each is spared if the others free enough. The first
 // of the rest is evicted, and the policy is asked again, because the costs of its neighbors have
-// changed. This bounds the cost of a greedy cover, which has no bound otherwise. The victims of a
-// list are evicted as the list says.
+// changed. This bounds the cost of a greedy cover, which has no bound otherwise.
+//
+// If enough bytes are free, but not in one piece, victims are named until some of them, together
+// with free blocks, form one range of the size. The others are spared, if all that were named cost
+// kWorthSparing times as much as those that the range needs. Else the free bytes that the others
+// leave are worth their price: the next requests need them.
+//
+// The victims of a list are evicted as the list says.
 EvictionPlan Evictor::with_spared(const EvictionPlan& first, const RoomRequest& request) {
-  struct Named {
-    ValueId id;
-    Bytes size;
-  };
-  std::vector<Named> named;
+  const std::vector<ValueId> needed =
+      request.shortfall > Bytes(0) ? needed_bytes(first, request) : needed_range(first, request);
+  return needed.empty() ? first : EvictionPlan{.victims = {needed.front()}, .by = first.by};
+}
+
+// The victims without which too few bytes would be freed. Empty: see named_until.
+std::vector<ValueId> Evictor::needed_bytes(const EvictionPlan& first, const RoomRequest& request) {
   Bytes freed{0};
-  Hidden hidden(values_);
-  for (EvictionPlan next = first;;) {
-    if (next.victims.size() != 1 || next.by != GetBack::kCheapest || named.size() == kMostNamed) {
-      return first;
+  std::vector<ValueId> named = named_until(
+      first, [&] { return ask_policy(request); },
+      [&](const Value& value) {
+        freed += value.size;
+        return freed >= request.shortfall;
+      });
+  for (std::size_t index = named.size(); index-- > 0;) {
+    const Bytes without = freed - lineage_[named[index]].size;
+    if (without >= request.shortfall) {
+      freed = without;
+      named.erase(named.begin() + static_cast<std::ptrdiff_t>(index));
     }
+  }
+  return named;
+}
+
+// The victims without which no free range would be large enough. Empty: see named_until, or it is
+// not worth sparing the others. Cheaper replays are not looked for, because that takes longer.
+std::vector<ValueId> Evictor::needed_range(const EvictionPlan& first, const RoomRequest& request) {
+  const Timer timer(context_.stats.search_ns);
+  ClearedRange range(context_.pool, request.size);
+  std::vector<ValueId> named = named_until(
+      first, [&] { return policy_.plan(candidates_, request); },
+      [&](const Value& value) { return range.add(value.block); });
+  if (named.empty()) {
+    return {};
+  }
+  std::vector<ValueId> needed = range.needed();
+  const EvictionPlan all{.victims = std::move(named), .by = first.by};
+  const EvictionPlan rest{.victims = needed, .by = first.by};
+  return price_of(all) >= kWorthSparing * price_of(rest) ? needed : std::vector<ValueId>();
+}
+
+// The first victim and those that `more` names after it, until `enough` is true for the last one.
+// Empty: all candidates or kMostNamed of them are not enough.
+std::vector<ValueId> Evictor::named_until(const EvictionPlan& first,
+                                          const std::function<EvictionPlan()>& more,
+                                          const std::function<bool(const Value&)>& enough) {
+  std::vector<ValueId> named;
+  Hidden hidden(values_);
+  for (EvictionPlan next = first;
+       next.victims.size() == 1 && next.by == GetBack::kCheapest && named.size() < kMostNamed;
+       next = more()) {
     const ValueId id = next.victims[0];
-    named.push_back({.id = id, .size = lineage_[id].size});
-    freed += lineage_[id].size;
+    named.push_back(id);
+    if (enough(lineage_[id])) {
+      return named;
+    }
     hidden.hide(id);
-    if (freed >= request.shortfall) {
+    if (candidates_.list().empty()) {
       break;
     }
-    if (candidates_.list().empty()) {
-      return first;
-    }
-    next = ask_policy({.size = request.size, .shortfall = request.shortfall - freed});
   }
-  ValueId kept = named.front().id;
-  for (auto each = named.rbegin(); each != named.rend(); ++each) {
-    if (freed - each->size >= request.shortfall) {
-      freed -= each->size;
-    } else {
-      kept = each->id;
-    }
-  }
-  return {.victims = {kept}, .by = GetBack::kCheapest};
+  return {};
 }
 
 bool Evictor::evict_one(const RoomRequest& request) {

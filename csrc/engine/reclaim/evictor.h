@@ -2,6 +2,7 @@
 // policy chooses the victims.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -49,6 +50,13 @@ class Evictor final : public Reclaimer {
   EvictionPlan plan(const RoomRequest& request);
   EvictionPlan ask_policy(const RoomRequest& request);
   [[nodiscard]] EvictionPlan with_spared(const EvictionPlan& first, const RoomRequest& request);
+  [[nodiscard]] std::vector<ValueId> needed_bytes(const EvictionPlan& first,
+                                                  const RoomRequest& request);
+  [[nodiscard]] std::vector<ValueId> needed_range(const EvictionPlan& first,
+                                                  const RoomRequest& request);
+  [[nodiscard]] std::vector<ValueId> named_until(const EvictionPlan& first,
+                                                 const std::function<EvictionPlan()>& more,
+                                                 const std::function<bool(const Value&)>& enough);
   [[nodiscard]] ValueId used_last(ValueId victim) const;
   [[nodiscard]] ValueId cheaper_replay(const RoomRequest& request, ValueId spilled);
   [[nodiscard]] double price_per_byte(ValueId id) const;

@@ -169,5 +169,67 @@ TEST_F(EngineRoom, OnlyVictimsThatAreNotNeededAreSpared) {
   EXPECT_FALSE(p.resident(made[2]));
 }
 
+// Small values between blocks that cannot move, and one large value next to free bytes.
+class FragmentedPool {
+ public:
+  // Each small value costs five seconds and the large one eleven, so the large one is evicted last.
+  FragmentedPool(Program& program, int small_values) {
+    const Tensor source = program.source(kUnit);
+    std::vector<Tensor> holes;
+    const auto fixed = [&] { program.escape(program.source(kUnit)); };
+    const auto make = [&](std::int64_t size, std::int64_t seconds) {
+      fixed();
+      Call call{.arguments = {{source}}, .fresh = {units(size)}};
+      call.cost = Nanoseconds(std::chrono::seconds(seconds));
+      return program.run(call).front();
+    };
+    for (int i = 0; i < small_values; ++i) {
+      small.push_back(make(1, 5));
+    }
+    for (int i = 0; i < 2; ++i) {
+      fixed();
+      holes.push_back(program.source(kUnit));
+    }
+    large = make(2, 11);
+    for (const Tensor hole : holes) {
+      program.drop(hole);
+    }
+  }
+  std::vector<Tensor> small;
+  Tensor large;
+};
+
+// |2 free|large|w!|free|w!|free|w!|s|w!|s|w!...: four units are free, and four are needed in one
+// piece. Only without the large value they are. Nothing is gained by evicting the others before.
+TEST_F(EngineRoom, VictimsThatLeaveNoRangeAreSpared) {
+  constexpr int kSmall = 9;
+  for (const char* policy : {"recoup", "dtr"}) {
+    Options options = options_of(2 * kSmall + 10);
+    options.policy = policy;
+    options.placement = Placement::kBestFit;
+    Program& p = start(options);
+    const FragmentedPool pool(p, kSmall);
+    p.op({}, units(4));
+    EXPECT_FALSE(p.resident(pool.large)) << policy;
+    const bool spares = std::string_view(policy) == "recoup";
+    for (const Tensor small : pool.small) {
+      EXPECT_EQ(p.resident(small), spares) << policy;
+    }
+  }
+}
+
+// The same with fewer small values: later requests need the bytes that they leave.
+TEST_F(EngineRoom, FewVictimsThatLeaveNoRangeAreEvicted) {
+  Options options = options_of(2 * 2 + 10);
+  options.policy = "recoup";
+  options.placement = Placement::kBestFit;
+  Program& p = start(options);
+  const FragmentedPool pool(p, 2);
+  p.op({}, units(4));
+  EXPECT_FALSE(p.resident(pool.large));
+  EXPECT_FALSE(p.resident(pool.small[0]));
+  EXPECT_FALSE(p.resident(pool.small[1]));
+}
+
 }  // namespace
 }  // namespace recoup::detail
