@@ -81,6 +81,7 @@ PYTHON_LAYERS = (
     "recoup.integrations",
     "recoup.page",
     "recoup.offline",
+    "recoup._verify",
     "recoup.bench",
     "recoup.bench.real",
     "recoup.commands",

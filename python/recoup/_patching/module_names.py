@@ -196,6 +196,11 @@ def enter() -> None:
     _thread.inside = _thread.steps = None
 
 
+def current() -> int | None:
+    """Number of the module that this thread is in; None: it is in none."""
+    return _thread.inside
+
+
 def tensors() -> list[tuple[torch.Tensor, int]]:
     """Tensors of all modules that were called, with the numbers of their names."""
     found: dict[int, tuple[torch.Tensor, int]] = {}  # a tensor with several names has the first

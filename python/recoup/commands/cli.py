@@ -17,6 +17,7 @@ from recoup.commands.policies_command import add_policies_command
 from recoup.commands.run.arguments import add_run_command
 from recoup.commands.simulate.arguments import add_simulate_command
 from recoup.commands.suggest.arguments import add_suggest_command
+from recoup.commands.verify.arguments import add_verify_command
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -50,6 +51,7 @@ def make_parser() -> tuple[CommandParser, dict[str, CommandParser]]:
     add_simulate_command(commands)
     add_layout_command(commands)
     add_order_command(commands)
+    add_verify_command(commands)
     add_bench_command(commands)
     add_doctor_command(commands)
     return parser, dict(commands.choices)

@@ -11,5 +11,7 @@ OUT_OF_BUDGET = 80
 """An OutOfBudgetError ended the program."""
 NOT_WRITTEN = 81
 """The program or the command succeeded, but a requested file could not be written."""
+DIFFERENT = 82
+"""`recoup verify` found a difference."""
 INTERRUPTED = 130
 """Ctrl-C. The same code as in a shell."""

@@ -70,6 +70,20 @@ MISTAKES: dict[str, list[tuple[Sequence[str], str]]] = {
         (["--trace", "run.rtrace", "script.py"], "leave out the program"),
         (["--json", "no/out.json", "script.py"], "there is no directory"),
     ],
+    "verify": [
+        ([], "required: PROGRAM; usage: recoup verify [options] PROGRAM -- OTHER or"),
+        (["--", "script.py"], "required: PROGRAM; usage: "),
+        (["script.py"], "add -- and the other program, or --against FILE"),
+        (["script.py", "--"], "both sides are the same run"),
+        (["script.py", "--", "scirpt.py"], "did you mean script.py?"),
+        (["--record", "a", "script.py", "--", "A=1"], "leave out what follows --"),
+        (["--record", "a", "--against", "run.rtrace", "script.py"], "not allowed with"),
+        (["--against", "run.rtarce", "script.py"], "did you mean run.rtrace?"),
+        (["--steps", "0", "script.py", "--", "A=1"], "1 or more"),
+        (["script.py", "--", "--bugdet", "2GiB"], "did you mean --budget?"),
+        (["script.py", "--", "--spill-dir", "."], "add --spill SIZE"),
+        (["--budget", "4GiBs", "script.py", "--", "A=1"], "B, KB, MB, GB, TB, KiB, MiB"),
+    ],
     "simulate": [
         ([], USAGE),
         (["run.rtarce"], "did you mean run.rtrace?"),
@@ -233,6 +247,7 @@ def test_each_mistake_is_answered_by_a_sentence_that_names_the_remedy(
 ANY_TEXT = {
     "run --suggestions": "read when it is known that there is a page",
     "run --spill-dir": "recoup asks the system when it opens a file there",
+    "verify --spill-dir": "recoup asks the system when it opens a file there",
     "simulate --policy": "checked together with --preset",
     "layout --disable-inplace-ops": "the trace says which ops there are",
     "bench --nets": "checked together with --size",

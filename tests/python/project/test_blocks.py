@@ -71,6 +71,7 @@ RUN_BY = {
 RUN_BY_PARTLY = {
     ("docs/usage.md", 3): "tests/python/project/test_cpp_package.py",
     ("docs/usage.md", 4): "tests/python/project/test_cpp_package.py",
+    ("docs/verify.md", 2): "tests/python/verify/test_verify.py",
 }
 """The same for single blocks."""
 
@@ -270,7 +271,7 @@ def what_is_wrong(words: list[str]) -> str:
 
 def wrong_recoup(words: list[str]) -> str:
     for word in words:
-        if re.fullmatch(r"[\w./-]+\.(py|rtrace|csv|gz)", word):
+        if re.fullmatch(r"[\w./-]+\.(py|rtrace|csv|gz|digests)", word):
             Path(word).parent.mkdir(parents=True, exist_ok=True)
             Path(word).touch()
     make_parser()[0].parse_args(words)

@@ -90,6 +90,7 @@ def _load_all() -> None:
     import torch
 
     import recoup.commands.suggest.command
+    import recoup.commands.verify.command
     import recoup.offline.dtr_log
     import recoup.offline.optimum
     import recoup.offline.optimum_steady

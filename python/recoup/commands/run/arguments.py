@@ -40,7 +40,7 @@ def add_run_command(commands: Any) -> None:
         allow_abbrev=False,
         usage="recoup run --budget SIZE [options] (SCRIPT | -m MODULE) [args ...]",
     )
-    _add_budget_arguments(run)
+    add_budget_arguments(run)
     _add_files(run)
     run.add_argument(
         "--lines",
@@ -87,7 +87,8 @@ def _add_files(run: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_budget_arguments(run: argparse.ArgumentParser) -> None:
+def add_budget_arguments(run: argparse.ArgumentParser) -> None:
+    """Adds the arguments that describe a budget."""
     run.add_argument(
         "--budget",
         type=budget,

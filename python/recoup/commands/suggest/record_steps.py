@@ -10,7 +10,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from recoup.commands.suggest.first_steps import FirstSteps, add_program, run_first_steps
+from torch.optim import Optimizer
+
+from recoup.commands.first_steps import FirstSteps, add_program, run_first_steps
 from recoup.offline.overheads import Overheads, measure_overheads
 from recoup.run import Run
 from recoup.scope import trace
@@ -22,7 +24,9 @@ def main() -> int:
     parser.add_argument("trace", type=Path)
     add_program(parser)
     options = parser.parse_args()
-    return run_first_steps(options, lambda: _Recording(options, measure_overheads(options.trace)))
+    return run_first_steps(
+        options, lambda: _Recording(options, measure_overheads(options.trace)), parser.prog
+    )
 
 
 class _Recording(FirstSteps):
@@ -39,7 +43,7 @@ class _Recording(FirstSteps):
         self._run = self._scope.__enter__()
         super().start()  # after the scope's own hook, which marks the step in the trace
 
-    def on_step(self) -> None:
+    def on_step(self, optimizer: Optimizer) -> None:
         # The measurement takes about 20 ms and lengthens the next step. So it is not made after
         # each step, and later steps keep their true time.
         is_power_of_2 = self.marks & (self.marks - 1) == 0

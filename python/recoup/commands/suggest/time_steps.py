@@ -9,7 +9,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from recoup.commands.suggest.first_steps import FirstSteps, add_program, run_first_steps
+from torch.optim import Optimizer
+
+from recoup.commands.first_steps import FirstSteps, add_program, run_first_steps
 
 
 def main() -> int:
@@ -17,7 +19,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="recoup suggest")
     add_program(parser)
     options = parser.parse_args()
-    return run_first_steps(options, lambda: _Timing(options.steps, options.status))
+    return run_first_steps(options, lambda: _Timing(options.steps, options.status), parser.prog)
 
 
 class _Timing(FirstSteps):
@@ -32,7 +34,7 @@ class _Timing(FirstSteps):
         self._begin_ns = time.perf_counter_ns()
         super().start()
 
-    def on_step(self) -> None:
+    def on_step(self, optimizer: Optimizer) -> None:
         now_ns = time.perf_counter_ns()
         self._step_ns.append(now_ns - self._begin_ns)
         self._begin_ns = now_ns

@@ -176,6 +176,69 @@ recoup bench --alternatives all --device cuda
 recoup bench --out some.json --nets mlp
 """, files=PROGRAMS)  # fmt: skip
 
+# A program that differs by its environment.
+VARIES = """\
+import functools, os, numpy, torch
+from torch.utils.checkpoint import checkpoint
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Dropout(0.5))
+optimizer = torch.optim.SGD(model.parameters(), lr=float(os.environ.get("RATE", 0.1)))
+@torch.library.custom_op("varies::scale", mutates_args=())
+def scale(x: torch.Tensor) -> torch.Tensor:
+    return x * float(os.environ.get("SCALE", 1))
+for step in range(int(os.environ.get("STEPS", 2))):
+    x, u, v = torch.ones(256, 64), torch.full((64,), 2.0), torch.full((64,), 3.0)
+    if "ARRAY" in os.environ:
+        x = torch.from_numpy(numpy.full((256, 64), 2, dtype="float32"))
+    if "TWICE" in os.environ:
+        model(x)
+    if "MORE" in os.environ:
+        model.register_buffer("more", torch.ones(int(os.environ["MORE"])))
+    if "NOISE" in os.environ:
+        x = x + torch.rand(64, generator=torch.Generator().manual_seed(os.getpid()))
+    run = model
+    if "AGAIN" in os.environ:
+        run = functools.partial(checkpoint, model, use_reentrant=False, preserve_rng_state=False)
+    out = run(scale(x)) * (u if "SWAP" in os.environ else v)
+    if "HOOK" in os.environ:
+        out.register_hook(lambda gradient: gradient * 1.7)
+    out.square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+VERIFY = commands("""
+recoup verify varies.py -- A=1
+recoup verify varies.py -- --budget 1MiB
+recoup verify varies.py -- STEPS=3
+recoup verify varies.py -- STEPS=1
+recoup verify varies.py -- RATE=0.2
+recoup verify varies.py -- ARRAY=1
+recoup verify varies.py -- TWICE=1
+recoup verify varies.py -- AGAIN=1
+recoup verify varies.py -- HOOK=1
+recoup verify varies.py -- SWAP=1
+recoup verify varies.py -- SCALE=2
+recoup verify varies.py -- MORE=3
+recoup verify MORE=2 varies.py -- MORE=3
+recoup verify varies.py -- NOISE=1
+recoup verify --record out/digests removes.py
+recoup verify --record digests varies.py
+recoup verify --against some.json varies.py
+recoup verify --against old.digests varies.py
+recoup verify --against short.digests varies.py
+recoup verify --against damaged.digests varies.py
+recoup verify empty.py -- varies.py
+recoup verify varies.py -- fails.py
+recoup verify varies.py -- killed.py
+recoup verify varies.py -- --spill 1MiB --spill-dir not-there --budget 1MiB
+""", files=PROGRAMS | {
+    "varies.py": VARIES,
+    "out/a": "",
+    "old.digests": '{"recoup digests": 0}\n',
+    "short.digests": '{"recoup digests": 1}\n',
+    "damaged.digests": '{"recoup digests": 1}\n{"step": 1}\n',
+})  # fmt: skip
+
 DOCTOR = commands("""
 recoup doctor --spill-dir /dev/shm
 recoup doctor --spill-dir not-there
@@ -191,6 +254,7 @@ SECTIONS: dict[str, list[Case]] = {
         f"recoup {name}": mistakes(name) + commands(lines, files=TRACES, masked=name == "layout")
         for name, lines in OFFLINE.items()
     },
+    "recoup verify": mistakes("verify") + VERIFY,
     "recoup bench": mistakes("bench") + BENCH,
     "recoup doctor and recoup policies": mistakes("doctor") + mistakes("policies") + DOCTOR,
 }

@@ -1,4 +1,4 @@
-"""Runs a program for a number of optimizer steps: for recordings and for timings."""
+"""Runs a program for a number of optimizer steps, to record, to time or to compare them."""
 
 import argparse
 import atexit
@@ -17,13 +17,13 @@ from torch.optim import Optimizer
 
 from recoup._patching import step_marks
 from recoup._reporting.files import write_atomically
+from recoup.commands.exit_codes import USAGE_ERROR
 from recoup.commands.misplaced import options_in, refused_option
 from recoup.commands.run.program import cannot_open, find_program, run_as_python
 
 # A program that catches StepsHaveEnded gets it again at the end of each later step. After this
 # number of catches the process ends.
 _MOST_CATCHES = 100
-_USAGE_ERROR = 2
 
 
 class StepsHaveEnded(BaseException):
@@ -49,8 +49,8 @@ class FirstSteps(ABC):
         self._unknown_option: str | None = None
 
     @abstractmethod
-    def on_step(self) -> None:
-        """Called after a step has ended and was counted."""
+    def on_step(self, optimizer: Optimizer) -> None:
+        """Called after a step of the optimizer has ended and was counted."""
 
     @abstractmethod
     def on_end(self) -> dict[str, Any]:
@@ -76,7 +76,7 @@ class FirstSteps(ABC):
         # Of several optimizers that take turns, only the first is counted.
         if optimizer is self._optimizer():
             self.steps += 1
-        self.on_step()
+        self.on_step(optimizer)
         if self.steps == self.wanted:
             self.is_over = True
             raise StepsHaveEnded
@@ -117,13 +117,15 @@ def add_program(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("args", nargs=argparse.REMAINDER)
 
 
-def run_first_steps(options: argparse.Namespace, make: Callable[[], FirstSteps]) -> int:
-    """Runs the program. Its exceptions pass through, as in `recoup run`."""
+def run_first_steps(
+    options: argparse.Namespace, make: Callable[[], FirstSteps], command: str
+) -> int:
+    """Runs the program for `command`. Its exceptions pass through, as in `recoup run`."""
     try:
         program = find_program(options)
     except OSError as error:
-        print(f"recoup suggest: {cannot_open(error)}", file=sys.stderr)
-        return _USAGE_ERROR
+        print(f"{command}: {cannot_open(error)}", file=sys.stderr)
+        return USAGE_ERROR
     steps = make()
     # Registered first, so it runs last, after the program's exit handlers.
     atexit.register(steps.end)

@@ -1,0 +1,1 @@
+"""Compares two runs of a training step by step, and explains their first difference."""

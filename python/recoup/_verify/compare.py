@@ -1,0 +1,115 @@
+"""Compares the items of two runs after each step, and the elements of the first that differs."""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from recoup._verify.stream import Item, Step
+
+_ROUNDING = 1024
+"""Largest difference of two roundings, in units in the last place of the largest element."""
+_PIECE = 1 << 20
+"""Number of elements that are compared at a time."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """The first item that differs after a step."""
+
+    step: int
+    item: Item
+    """In the reference; in the other run if the reference lacks it."""
+    other: Item | None
+    """In the other run; None if one of the runs lacks it."""
+    index: int
+    """Place of the item among those of its step."""
+
+
+def first_difference(reference: Step, other: Step) -> Difference | None:
+    """The first item of `reference` that differs in `other`, or that one of them lacks.
+
+    Items are matched by name. If names differ, as in a wrapped model, but not the kinds, types and
+    shapes, they are matched by place.
+    """
+    mine, others = list(reference.items), list(other.items)
+    if [one.key for one in mine] != [one.key for one in others] and _alike(mine, others):
+        pairs = list(zip(mine, others, strict=True))
+    else:
+        by_key = {one.key: one for one in others}
+        pairs_or_none = [(one, by_key.pop(one.key, None)) for one in mine]
+        for index, (one, found) in enumerate(pairs_or_none):
+            if found is None or _bits(one) != _bits(found):
+                return Difference(reference.number, one, found, index)
+        for index, one in enumerate(others):
+            if one.key in by_key:
+                return Difference(reference.number, one, None, index)
+        return None
+    for index, (one, found) in enumerate(pairs):
+        if _bits(one) != _bits(found):
+            return Difference(reference.number, one, found, index)
+    return None
+
+
+def _alike(mine: Sequence[Item], others: Sequence[Item]) -> bool:
+    def shape(item: Item) -> tuple[str, str, tuple[int, ...]]:
+        return item.kind, item.dtype, item.shape
+
+    return [shape(one) for one in mine] == [shape(one) for one in others]
+
+
+def _bits(item: Item) -> tuple[str, tuple[int, ...], str]:
+    return item.dtype, item.shape, item.digest
+
+
+@dataclasses.dataclass(frozen=True)
+class Elements:
+    """How the elements of two tensors of the same type and shape differ."""
+
+    differing: int
+    """Number of elements whose bits differ."""
+    count: int
+    """Number of all elements."""
+    largest_error: float
+    """Largest difference of two elements, over the larger of their absolute values."""
+    is_rounding: bool
+    """Whether no difference exceeds some units in the last place of the largest element."""
+
+
+def compare_elements(reference: Tensor, other: Tensor) -> Elements:
+    """Compares flat tensors of the same type and number of elements, piece by piece."""
+    differing, relative, absolute, largest = 0, 0.0, 0.0, 0.0
+    for a, b in zip(torch.split(reference, _PIECE), torch.split(other, _PIECE), strict=True):
+        width = a.element_size()
+        unequal = (a.view(torch.uint8) != b.view(torch.uint8)).view(-1, width).any(1)
+        differing += int(unequal.sum())
+        wide = torch.complex128 if a.is_complex() else torch.float64
+        x, y = a.to(wide), b.to(wide)
+        error = (x - y).abs()
+        scale = torch.maximum(x.abs(), y.abs())
+        ratio = torch.where(unequal & (error > 0), error / scale, 0.0)
+        ratio = torch.where(unequal & error.isnan(), math.inf, ratio)
+        relative = max(relative, float(ratio.max()))
+        absolute = max(absolute, float(torch.where(unequal, error, 0.0).nan_to_num(math.inf).max()))
+        largest = max(largest, float(scale.nan_to_num(0.0).max()))
+    rounds = reference.is_floating_point() or reference.is_complex()
+    unit = torch.finfo(reference.dtype).eps if rounds else 0.0
+    return Elements(differing, reference.numel(), relative, absolute <= _ROUNDING * unit * largest)
+
+
+def read_elements(path: Path, item: Item) -> Tensor:
+    """The elements of a tensor in a file, without reading all of them at once."""
+    return torch.from_file(str(path), size=math.prod(item.shape), dtype=_type_of(item))
+
+
+def number_of(item: Item) -> Tensor:
+    """The element of an item that has a single one, as a flat tensor."""
+    return torch.tensor([float(item.value)], dtype=_type_of(item))
+
+
+def _type_of(item: Item) -> torch.dtype:
+    kind: torch.dtype = getattr(torch, item.dtype.removeprefix("torch."))
+    return kind

@@ -1,0 +1,1 @@
+"""`recoup verify`: compares two runs of a training, bit for bit, after every step."""

@@ -1,0 +1,120 @@
+"""The outcome of `recoup verify` in words."""
+
+import dataclasses
+from collections.abc import Iterator
+
+from recoup._verify.compare import Difference, Elements
+from recoup._verify.explain import Cause, Origin
+from recoup._verify.op_log import LoggedOp
+from recoup._verify.stream import Item
+
+NO_OP = "no op: input data, or code outside PyTorch's ops"
+OBSERVED = "unknown: the difference is gone while ops are observed, as they are then not compiled"
+NOT_REPEATED = "unknown: a program computed something else when it was repeated"
+
+
+@dataclasses.dataclass(frozen=True)
+class Explanation:
+    """What is known about a difference."""
+
+    elements: Elements | None = None
+    """How the elements differ."""
+    origin: Origin | None = None
+    """The op that it comes from."""
+    note: str = ""
+    """Why the op is not known."""
+
+
+def difference_lines(difference: Difference, known: Explanation) -> Iterator[str]:
+    """The first difference, its size, and the op that it comes from."""
+    item, other = difference.item, difference.other
+    yield f"different from step {difference.step} on"
+    yield f"  first difference  {_name(item)}{_how(item, other, known.elements)}"
+    yield f"  kind              {_kind(known)}"
+    if known.origin is not None:
+        yield f"  comes from        {_op(known.origin.op)}"
+        yield f"                    {_cause(known.origin)}"
+    elif known.note:
+        yield f"  comes from        {known.note}"
+
+
+def equal_line(steps: int, replays: int | None) -> str:
+    """The outcome if all items are equal. replays: None for a run without a budget."""
+    said = f"equal after every step ({steps_in_words(steps)})"
+    return (
+        said
+        if replays is None
+        else f"{said}; replays in the budget of the other program: {replays}"
+    )
+
+
+def steps_in_words(count: int) -> str:
+    """A number of steps."""
+    return "1 step" if count == 1 else f"{count} steps"
+
+
+def ended_early_line(steps: int, missing: int) -> str:
+    """The outcome if one run had more steps."""
+    if missing:
+        return (
+            f"different: the other program ended after {steps_in_words(steps)}, {missing} too early"
+        )
+    return f"different: the other program has more than {steps_in_words(steps - 1)}"
+
+
+def _name(item: Item) -> str:
+    kind, _, number = item.owner.partition("#")
+    # The number of an outermost module tells it from others of the same class.
+    owner = kind if number == "0" else item.owner
+    return f"{item.kind} {owner}.{item.name}" if owner else f"{item.kind} {item.name}"
+
+
+def _how(item: Item, other: Item | None, elements: Elements | None) -> str:
+    if other is None:
+        return ": only one of the programs has it"
+    if (item.dtype, item.shape) != (other.dtype, other.shape):
+        return (
+            f": {item.dtype} of shape {list(item.shape)} in the reference, "
+            f"{other.dtype} of shape {list(other.shape)} in the other program"
+        )
+    if item.value and item.value != other.value:
+        return f": {item.value} in the reference, {other.value} in the other program"
+    if elements is None:
+        return ""
+    return (
+        f": {elements.differing:,} of {elements.count:,} elements, largest relative error "
+        f"{elements.largest_error:.1e}"
+    )
+
+
+def _kind(known: Explanation) -> str:
+    if known.origin is not None and known.origin.cause is Cause.DRAWS:
+        return "a different computation: other random numbers"
+    if known.elements is not None and known.elements.is_rounding:
+        return "a rounding difference"
+    return "a different computation"
+
+
+def _op(op: LoggedOp) -> str:
+    where = f" in {op.module}" if op.module else ""
+    when = ""
+    if op.is_recomputed:
+        when = ", run again by the backward pass"
+    elif op.in_backward:
+        when = ", in the backward pass"
+    return f"{op.name}{where}{when}"
+
+
+def _cause(origin: Origin) -> str:
+    if origin.cause is Cause.DRAWS:
+        return "the reference has the same op with the same operands, and draws other numbers"
+    if origin.cause is Cause.RESULTS:
+        return "the reference has the same op with the same operands, and other results"
+    if origin.cause is Cause.ARGUMENTS:
+        return f"its arguments are ({origin.op.arguments}), in the reference ({origin.expected})"
+    if origin.runs != origin.reference_runs:
+        return (
+            f"it runs {origin.runs} times in this step, in the reference {origin.reference_runs} "
+            "times"
+        )
+    return "the reference does not run it on these operands"
