@@ -11,7 +11,7 @@ from recoup.commands.programs import cannot_open
 from recoup.commands.run.ending import Ending
 from recoup.commands.run.job import Job
 from recoup.commands.run.program import find_program, run_as_python
-from recoup.commands.run.settings import make_budget
+from recoup.commands.run.settings import make_budget, why_not_entered
 
 
 def run(options: argparse.Namespace, ending: Ending) -> int:
@@ -30,10 +30,8 @@ def run(options: argparse.Namespace, ending: Ending) -> int:
     atexit.register(ending.complete, job.end)
     try:
         job.start()
-    except (OSError, RuntimeError, ValueError) as error:  # too little memory, or no disk for a tier
-        flag = "--budget" if options.spill is None else "--spill"
-        said = str(error.strerror) if isinstance(error, OSError) else str(error)
-        options.fail(f"{flag}: {said.removeprefix('recoup: ')}")
+    except (OSError, RuntimeError, ValueError) as error:
+        options.fail(why_not_entered(error, options.spill))
 
     def failed(error: BaseException) -> None:
         job.failed(error)

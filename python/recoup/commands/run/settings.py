@@ -45,6 +45,13 @@ def make_budget(options: argparse.Namespace) -> tuple[Budget, dict[str, Any]]:
     return budget, {name: _plain(value) for name, value in settings.items()}
 
 
+def why_not_entered(error: Exception, spill: int | None) -> str:
+    """The sentence for a scope that cannot be entered: too little memory, or no disk for a tier."""
+    flag = "--budget" if spill is None else "--spill"
+    said = str(error.strerror) if isinstance(error, OSError) else str(error)
+    return f"{flag}: {said.removeprefix('recoup: ')}"
+
+
 def _given(options: argparse.Namespace) -> dict[str, Any]:
     """The arguments given on the command line; the others keep the defaults of `budget`."""
     given = {name: value for name in FLAGS if (value := getattr(options, name)) is not None}

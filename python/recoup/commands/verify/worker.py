@@ -9,7 +9,7 @@ import dataclasses
 import pickle
 import sys
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NoReturn, TextIO
 
 import torch
 from torch import Tensor
@@ -21,8 +21,9 @@ from recoup._verify.op_log import OpLog
 from recoup._verify.state import Watch
 from recoup._verify.stream import Step, StreamReader, StreamWriter
 from recoup.budgets import Budget
+from recoup.commands.exit_codes import USAGE_ERROR
 from recoup.commands.first_steps import FirstSteps, run_first_steps
-from recoup.commands.run.settings import make_budget
+from recoup.commands.run.settings import make_budget, why_not_entered
 from recoup.commands.verify.arguments import Side
 from recoup.run import Run
 
@@ -89,11 +90,17 @@ class _Verifying(FirstSteps):
         if job.reference is not None:
             self._reader = StreamReader(job.reference)
         if job.side.settings["budget"] is not None:
-            self._budget = _budget(job.side.settings)
-            self._run = self._budget.__enter__()
+            self._enter(job.side.settings)
         self._watch.start()
         super().start()
         self._begin_log()
+
+    def _enter(self, settings: dict[str, Any]) -> None:
+        self._budget = _budget(settings)
+        try:
+            self._run = self._budget.__enter__()
+        except (OSError, RuntimeError, ValueError) as error:
+            _fail(why_not_entered(error, settings["spill"]))
 
     def _open(self, path: Path) -> TextIO:
         return self._files.enter_context(path.open("w", encoding="utf-8"))
@@ -160,13 +167,14 @@ class _Verifying(FirstSteps):
 
 
 def _budget(settings: dict[str, Any]) -> Budget:
-    def fail(message: str) -> Any:
-        print(f"recoup verify: error: {message}", file=sys.stderr)
-        raise SystemExit(2)
-
     others = dict.fromkeys(("report", "lines", "timeline", "trace"))
-    budget, _ = make_budget(argparse.Namespace(**settings, **others, fail=fail))
+    budget, _ = make_budget(argparse.Namespace(**settings, **others, fail=_fail))
     return budget
+
+
+def _fail(message: str) -> NoReturn:
+    print(f"recoup verify: error: {message}", file=sys.stderr)
+    raise SystemExit(USAGE_ERROR)
 
 
 def _write_elements(tensor: Tensor, path: Path) -> None:
