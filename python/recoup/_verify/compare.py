@@ -25,8 +25,6 @@ class Difference:
     """In the reference; in the other run if the reference lacks it."""
     other: Item | None
     """In the other run; None if one of the runs lacks it."""
-    index: int
-    """Place of the item among those of its step."""
 
 
 def first_difference(reference: Step, other: Step) -> Difference | None:
@@ -35,22 +33,17 @@ def first_difference(reference: Step, other: Step) -> Difference | None:
     Items are matched by name. If names differ, as in a wrapped model, but not the kinds, types and
     shapes, they are matched by place.
     """
-    mine, others = list(reference.items), list(other.items)
+    mine, others = reference.items, other.items
+    pairs: list[tuple[Item, Item | None]]
     if [one.key for one in mine] != [one.key for one in others] and _alike(mine, others):
         pairs = list(zip(mine, others, strict=True))
     else:
         by_key = {one.key: one for one in others}
-        pairs_or_none = [(one, by_key.pop(one.key, None)) for one in mine]
-        for index, (one, found) in enumerate(pairs_or_none):
-            if found is None or _bits(one) != _bits(found):
-                return Difference(reference.number, one, found, index)
-        for index, one in enumerate(others):
-            if one.key in by_key:
-                return Difference(reference.number, one, None, index)
-        return None
-    for index, (one, found) in enumerate(pairs):
-        if _bits(one) != _bits(found):
-            return Difference(reference.number, one, found, index)
+        pairs = [(one, by_key.pop(one.key, None)) for one in mine]
+        pairs += [(one, None) for one in by_key.values()]
+    for one, found in pairs:
+        if found is None or _bits(one) != _bits(found):
+            return Difference(reference.number, one, found)
     return None
 
 

@@ -28,6 +28,8 @@ for step in range(int(os.environ.get("STEPS", "4"))):
     x = torch.randn(512, 64)
     if step == 2 and "DATA" in os.environ:
         x = torch.from_numpy(numpy.ones((512, 64), dtype="float32"))
+    if "NOISE" in os.environ:
+        x = x + torch.rand(64, generator=torch.Generator().manual_seed(os.getpid()))
     loss_of(x).backward()
     optimizer.step()
     optimizer.zero_grad()
@@ -166,6 +168,12 @@ def test_other_data_come_from_no_op(program: Path) -> None:
     assert result.returncode == DIFFERENT
     assert "different from step 3 on" in result.stdout
     assert "no op: input data, or code outside PyTorch's ops" in result.stdout
+
+
+def test_a_program_that_does_not_repeat_is_named(program: Path) -> None:
+    result = verify(program, "--", "NOISE=1")
+    assert result.returncode == DIFFERENT
+    assert "unknown: a program computed something else when it was repeated" in result.stdout
 
 
 def test_the_other_number_of_steps_is_a_difference(program: Path) -> None:

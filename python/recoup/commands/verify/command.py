@@ -111,8 +111,8 @@ class _Verification:
         if self._reference is None or other is None:
             return Explanation()
         for is_observed in (True, False):
-            mine = self._look(self._reference, difference, item, is_observed)
-            others = self._look(self._other, difference, other, is_observed)
+            mine = self._look(self._reference, difference.step, item, is_observed)
+            others = self._look(self._other, difference.step, other, is_observed)
             if mine is None or others is None:
                 continue
             elements = _elements(item, other, mine.elements, others.elements)
@@ -122,14 +122,12 @@ class _Verification:
             return Explanation(elements, origin, "" if origin is not None else NO_OP)
         return Explanation(note=NOT_REPEATED)
 
-    def _look(
-        self, side: Side, difference: Difference, item: Item, is_observed: bool
-    ) -> Look | None:
+    def _look(self, side: Side, step: int, item: Item, is_observed: bool) -> Look | None:
         """Runs the side up to the step. None: it does not get the same item again."""
         job = self._job(side)
         files = [job.status.with_suffix(suffix) for suffix in (".log", ".elements")]
         log = files[0] if is_observed else None
-        job.look = Look(difference.step, difference.index, log, files[1])
+        job.look = Look(step, item.key, log, files[1])
         exit_code = _start(job, quiet=True)
         status = _status(job)
         if status is None or (exit_code and not status["is_over"]):
@@ -149,12 +147,11 @@ def _elements(item: Item, other: Item, mine: Path, others: Path) -> Elements | N
 
 def _difference(found: dict[str, Any]) -> Difference:
     other = found["other"]
-    return Difference(
-        found["step"],
-        Item(**found["item"]),
-        None if other is None else Item(**other),
-        found["index"],
-    )
+    return Difference(found["step"], _item(found["item"]), None if other is None else _item(other))
+
+
+def _item(found: dict[str, Any]) -> Item:
+    return Item(**{**found, "shape": tuple(found["shape"])})
 
 
 def _start(job: Job, *, quiet: bool) -> int:

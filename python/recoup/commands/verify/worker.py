@@ -49,8 +49,8 @@ class Look:
     """A closer look at one step, which ends the program."""
 
     step: int
-    index: int
-    """Place of the item whose elements are wanted among the items of the step."""
+    key: tuple[str, str, str]
+    """The item whose elements are wanted."""
     log: Path | None
     """File for the ops of the step. To observe ops changes how compiled code runs."""
     elements: Path
@@ -135,12 +135,11 @@ class _Verifying(FirstSteps):
     def _look(self, optimizer: Optimizer, look: Look) -> None:
         if self._log is not None:
             self._log.__exit__(None, None, None)  # type: ignore[no-untyped-call]
-        items = self._watch.items(optimizer)
-        if look.index < len(items):
-            item, tensor = items[look.index]
-            self._looked_at = item.digest
-            if tensor is not None and has_storage(tensor):
-                _write_elements(tensor, look.elements)
+        for item, tensor in self._watch.items(optimizer):
+            if item.key == look.key:
+                self._looked_at = item.digest
+                if tensor is not None and has_storage(tensor):
+                    _write_elements(tensor, look.elements)
 
     def on_end(self) -> dict[str, Any]:
         self._watch.stop()
