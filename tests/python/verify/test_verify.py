@@ -184,6 +184,8 @@ def test_the_other_number_of_steps_is_a_difference(program: Path) -> None:
     assert less.returncode == DIFFERENT
     assert less.stdout == "different: the other program ended after 2 steps, 2 too early\n"
     assert verify("--steps", 2, program, "--", "STEPS=2").returncode == 0
+    # The other run has what the reference has, and more.
+    assert verify("STEPS=1", program, "--", "RUN=2").stdout == "equal after every step (1 step)\n"
 
 
 def test_a_recorded_run_is_compared_with_others(program: Path, tmp_path: Path) -> None:

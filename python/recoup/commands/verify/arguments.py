@@ -132,16 +132,17 @@ def _side(
     parser.add_argument("args", nargs=argparse.REMAINDER)
     given = vars(parser.parse_args(words))
     script, args, is_module = (given.pop(name) for name in ("script", "args", "is_module"))
-    settings = {
-        name: common[name] if value in (None, []) else value for name, value in given.items()
-    }
-    check_spill_dir(argparse.Namespace(**settings, fail=fail))
     if script is None:
         if first is None:
             fail("the following arguments are required: PROGRAM")
         script, args, is_module = first.script, first.args, first.is_module
+        common, environment = first.settings, first.environment | environment
     elif not is_module:
         check_program(script, fail)
+    settings = {
+        name: common[name] if value in (None, []) else value for name, value in given.items()
+    }
+    check_spill_dir(argparse.Namespace(**settings, fail=fail))
     return Side(settings, environment, script, args, is_module)
 
 
