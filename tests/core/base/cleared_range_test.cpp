@@ -80,11 +80,11 @@ TEST(ClearedRange, NoRangeExtendsAcrossASegment) {
   EXPECT_EQ(drawn.needed(5, "bcad"), "");
 }
 
-// Blocks of 1 to 3 bytes in a pool of 32, some of which are free.
+// Blocks of 1 to 3 bytes in a pool of 32, some of which are free. No block crosses a segment of 16.
 std::string random_drawing(std::mt19937& random) {
   std::string drawing;
-  for (char letter = 'a'; drawing.size() < 32; ++letter) {
-    const std::size_t most = 32 - drawing.size();
+  for (char letter = '0'; drawing.size() < 32; ++letter) {
+    const std::size_t most = 16 - drawing.size() % 16;
     const std::size_t size = std::min<std::size_t>(1 + random() % 3, most);
     drawing += std::string(size, random() % 4 == 0 ? '.' : letter);
   }
