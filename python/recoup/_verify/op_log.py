@@ -13,7 +13,7 @@ from torch.utils import _pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from recoup._patching import module_names
-from recoup._verify.bits import digest, digest_of_bytes, digest_of_storage, has_storage
+from recoup._verify.bits import digest, digest_of_storage, has_storage
 
 _UNINITIALIZED = "uninitialized"
 
@@ -38,8 +38,6 @@ class LoggedOp:
     """Digests of its results, and of the operands that it wrote."""
     draws: bool
     """Whether it draws random numbers."""
-    generator: str
-    """Digest of the state of PyTorch's generator before it; empty unless it draws."""
 
 
 class OpLog(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -62,8 +60,6 @@ class OpLog(TorchDispatchMode):  # type: ignore[no-untyped-call]
         others = [
             each for each in _pytree.tree_leaves((args, kwargs)) if not isinstance(each, Tensor)
         ]
-        draws = torch.Tag.nondeterministic_seeded in func.tags
-        generator = digest_of_bytes(torch.get_rng_state().numpy().tobytes()) if draws else ""
         operands = tuple(self._digest(each) for each in given)
         module, in_backward, is_recomputed = self._place()
         made = func(*args, **kwargs)
@@ -81,8 +77,7 @@ class OpLog(TorchDispatchMode):  # type: ignore[no-untyped-call]
             operands=operands,
             arguments=_text(others),
             results=(*(self._digest(each) for each in results), *written),
-            draws=draws,
-            generator=generator,
+            draws=torch.Tag.nondeterministic_seeded in func.tags,
         )
         self._file.write(json.dumps(dataclasses.astuple(op)) + "\n")
         return made
@@ -124,9 +119,9 @@ def read_log(path: Path) -> Iterator[LoggedOp]:
     """The ops that an OpLog has written."""
     with path.open(encoding="utf-8") as file:
         for line in file:
-            name, module, backward, again, operands, rest, results, draws, state = json.loads(line)
+            name, module, backward, again, operands, rest, results, draws = json.loads(line)
             yield LoggedOp(
-                name, module, backward, again, tuple(operands), rest, tuple(results), draws, state
+                name, module, backward, again, tuple(operands), rest, tuple(results), draws
             )
 
 

@@ -112,7 +112,7 @@ def test_a_stream_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 def op(name: str, reads: str, writes: str, arguments: str = "", draws: bool = False) -> LoggedOp:
-    return LoggedOp(name, "", False, False, tuple(reads), arguments, tuple(writes), draws, "")
+    return LoggedOp(name, "", False, False, tuple(reads), arguments, tuple(writes), draws)
 
 
 REFERENCE = [op("mul", "x", "a"), op("drop", "a", "b", draws=True), op("add", "bx", "c", "1")]

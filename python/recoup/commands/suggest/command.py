@@ -4,7 +4,6 @@ import argparse
 import contextlib
 import json
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -15,8 +14,9 @@ from typing import Any, NoReturn
 from rich.console import Console
 
 from recoup._reporting.files import write_atomically
-from recoup.commands.exit_codes import INTERRUPTED, NOT_WRITTEN
+from recoup.commands.exit_codes import NOT_WRITTEN
 from recoup.commands.misplaced import hint
+from recoup.commands.programs import run_process, shell_code
 from recoup.commands.suggest.arguments import LEAST_STEPS
 from recoup.commands.suggest.output import print_batch, print_commands, print_suggestions
 from recoup.commands.suggest.tier_output import print_tier_use
@@ -104,7 +104,9 @@ def _record(options: argparse.Namespace) -> _Recorded:
         command = [sys.executable, "-m", "recoup.commands.suggest.record_steps"]
         steps = 0 if options.whole_run else options.steps
         command += [str(trace_file), str(status_file), str(steps)]
-        exit_code = _run([*command, *(["-m"] if options.is_module else []), *options.program])
+        exit_code = run_process(
+            [*command, *(["-m"] if options.is_module else []), *options.program]
+        )
         if not status_file.exists():
             _refuse(options, _ended_abruptly(exit_code), exit_code)
         status: dict[str, Any] = json.loads(status_file.read_bytes())
@@ -147,21 +149,10 @@ def _time_plain(options: argparse.Namespace) -> tuple[int, ...]:
         status_file = Path(folder) / "status.json"
         command = [sys.executable, "-m", "recoup.commands.suggest.time_steps", str(status_file)]
         command += [str(options.steps), *(["-m"] if options.is_module else [])]
-        exit_code = _run([*command, *options.program])
+        exit_code = run_process([*command, *options.program])
         if not status_file.exists():
             _refuse(options, _ended_abruptly(exit_code), exit_code)
         return tuple(json.loads(status_file.read_bytes())["step_ns"])
-
-
-def _run(command: list[str]) -> int:
-    """Runs the command and returns its exit code. Ctrl-C ends the command and this process."""
-    sys.stdout.flush()
-    with subprocess.Popen(command) as process:
-        try:
-            return process.wait()
-        except KeyboardInterrupt:
-            process.wait()
-            sys.exit(INTERRUPTED)
 
 
 def _require_steps(options: argparse.Namespace, status: dict[str, Any], exit_code: int) -> None:
@@ -199,7 +190,7 @@ def _refuse(options: argparse.Namespace, what: str, exit_code: int) -> NoReturn:
     if exit_code == 0:
         options.fail(what)
     print(f"recoup suggest: error: {what}", file=sys.stderr)
-    sys.exit(exit_code if exit_code > 0 else 128 - exit_code)
+    sys.exit(shell_code(exit_code))
 
 
 # ---- predictions ----

@@ -21,7 +21,8 @@ from recoup._verify.compare import (
 from recoup._verify.explain import origin_of
 from recoup._verify.op_log import read_log
 from recoup._verify.stream import Item, StreamReader
-from recoup.commands.exit_codes import DIFFERENT, INTERRUPTED, NOT_WRITTEN
+from recoup.commands.exit_codes import DIFFERENT, NOT_WRITTEN
+from recoup.commands.programs import run_process, shell_code
 from recoup.commands.verify.arguments import Side
 from recoup.commands.verify.output import (
     NO_OP,
@@ -163,14 +164,8 @@ def _start(job: Job, *, quiet: bool) -> int:
         print(f"recoup verify: runs {' '.join(job.side.words)}", file=sys.stderr, flush=True)
     out: Any = subprocess.DEVNULL if quiet else sys.stderr
     environment = {**os.environ, **job.side.environment}
-    with subprocess.Popen(
-        command, stdout=out, stderr=subprocess.DEVNULL if quiet else None, env=environment
-    ) as process:
-        try:
-            return process.wait()
-        except KeyboardInterrupt:
-            process.wait()
-            sys.exit(INTERRUPTED)
+    errors = subprocess.DEVNULL if quiet else None
+    return run_process(command, stdout=out, stderr=errors, env=environment)
 
 
 def _status(job: Job) -> dict[str, Any] | None:
@@ -187,7 +182,7 @@ def _refuse(options: argparse.Namespace, side: Side, exit_code: int) -> NoReturn
     if exit_code == 0:
         options.fail(what)
     print(f"recoup verify: error: {what}", file=sys.stderr)
-    sys.exit(exit_code if exit_code > 0 else 128 - exit_code)
+    sys.exit(shell_code(exit_code))
 
 
 def _keep(stream: Path, file: Path, steps: int) -> int:
