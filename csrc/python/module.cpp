@@ -212,6 +212,13 @@ void bind_engine(py::module_& module) {
             translated([&] { self.set_budget(Bytes(bytes)); });
           },
           py::arg("budget_bytes"))
+      .def("count_pages", [](Budget& self) { translated([&] { self.count_pages(); }); })
+      .def("committed_bytes",
+           [](const Budget& self) {
+             std::int64_t bytes = 0;
+             translated([&] { bytes = self.committed().count(); });
+             return bytes;
+           })
       .def("reset_peak", [](Budget& self) { translated([&] { self.reset_peak(); }); })
       .def("entered", &Budget::entered)
       .def("suspended", &Budget::suspended)

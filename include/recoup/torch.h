@@ -57,6 +57,12 @@ class RECOUP_API Budget {
   void set_budget(Bytes budget);
   // Starts a new peak of the charged bytes at what is charged now.
   void reset_peak();
+  // Counts the pages of the pool that take memory, for committed(). Call it before `enter`;
+  // otherwise std::logic_error is thrown.
+  void count_pages();
+  // The memory that the pool and the charges outside of it take now: an upper bound, as pages count
+  // from their allocation on. At most the budget. Throws std::logic_error once the scope has ended.
+  [[nodiscard]] Bytes committed() const;
 
   // Records a trace of the program to the file `path` (see recoup/trace.h), which is complete when
   // the scope is left. Call it before `enter`. Throws std::system_error if the file cannot be

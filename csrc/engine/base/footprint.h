@@ -29,6 +29,8 @@ class Footprint {
   // Starts counting as if the whole pool had been touched. Counting has a cost, so it starts when
   // it is first needed. False: the device gives no memory back, so nothing is counted.
   bool start(Bytes capacity);
+  // The same for a pool of which nothing has been touched.
+  bool start_untouched() { return start(Bytes(0)); }
   [[nodiscard]] bool counting() const { return counting_; }
 
   // [from, from + size) is about to be written.

@@ -144,6 +144,10 @@ class Engine final {
   [[nodiscard]] bool replaying() const { return context_.replaying; }
   [[nodiscard]] const Options& options() const { return context_.options; }
   [[nodiscard]] Bytes charged() const { return context_.charged(); }
+  // Counts the pages that the pool takes from now on, before the first allocation.
+  void count_pages() { pages_.count_from_start(); }
+  // The memory that the pool and the charges outside of it take. An upper bound.
+  [[nodiscard]] Bytes committed() const { return pages_.committed(); }
   // The state that all parts share.
   [[nodiscard]] const Context& context() const { return context_; }
   [[nodiscard]] Stats stats() const;

@@ -305,6 +305,9 @@ void Room::shrink(Bytes budget) {
   }
   if (options.addresses <= Bytes(0)) {
     const Bytes capacity = capacity_in(options, budget);
+    if (capacity <= Bytes(0)) {
+      throw std::invalid_argument("a budget must have room for a block of the pool");
+    }
     if (!clear_addresses(capacity)) {
       reporter_.fail_in(
           budget, Bytes(0),

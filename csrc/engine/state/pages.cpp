@@ -19,6 +19,17 @@ void Pages::charged_outside() {
   }
 }
 
+void Pages::count_from_start() {
+  RECOUP_CHECK(context_.pool.free_bytes() == context_.pool.capacity(),
+               "the pool has been used before its pages were counted");
+  footprint_.start_untouched();
+}
+
+Bytes Pages::committed() const {
+  const Bytes touched = footprint_.counting() ? footprint_.touched() : context_.pool.capacity();
+  return std::min(touched + context_.charges.external, context_.options.budget);
+}
+
 void Pages::shrunk(PoolOffset from, PoolOffset to) {
   if (context_.device.page_sizes().page <= Bytes(0)) {
     return;  // the device has no memory

@@ -15,6 +15,10 @@ class Pages {
   void touch(PoolOffset from, Bytes size);
   // Bytes outside the pool have been charged.
   void charged_outside();
+  // Counts touched pages from now on, before the first allocation.
+  void count_from_start();
+  // The memory that the pool and the charges outside of it take. An upper bound.
+  [[nodiscard]] Bytes committed() const;
   // The budget was reduced, and the end of the pool moved from `to` to `from`.
   void shrunk(PoolOffset from, PoolOffset to);
 

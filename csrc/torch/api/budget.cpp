@@ -98,6 +98,18 @@ void Budget::reset_peak() {
   scope_->session().reset_peak();
 }
 
+void Budget::count_pages() {
+  if (!scope_ || scope_->in_force()) {
+    throw std::logic_error("recoup: count the pages before the budget is entered");
+  }
+  scope_->session().count_pages();
+}
+
+Bytes Budget::committed() const {
+  require_active(scope_ != nullptr);
+  return scope_->session().committed();
+}
+
 void Budget::record(const std::string& path) {
   if (!scope_ || scope_->in_force()) {
     throw std::logic_error("recoup: request a trace before the budget is entered");

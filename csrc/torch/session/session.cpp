@@ -86,12 +86,15 @@ void Session::set_budget(Bytes budget) {
   budget = backend(lock).budget(budget);
   if (budget < engine_.options().budget) {
     backend(lock).require_can_shrink();
-    wait_for_replays(lock);  // meanwhile another thread can set a budget
+    // Between ops, as kernels hold memory that cannot be moved.
+    const Turn turn(*this, lock, /*next=*/true);
+    if (budget < engine_.options().budget) {  // another thread may have set one meanwhile
+      shrink(budget);
+      return;
+    }
   }
   if (const Bytes now = engine_.options().budget; budget > now) {
     grow(lock, budget);
-  } else if (budget < now) {
-    shrink(budget);
   }
 }
 
@@ -115,6 +118,16 @@ void Session::shrink(Bytes budget) {
 void Session::reset_peak() {
   const EngineLock lock(mutex_);
   engine_.reset_peak();
+}
+
+void Session::count_pages() {
+  const EngineLock lock(mutex_);
+  engine_.count_pages();
+}
+
+Bytes Session::committed() {
+  const EngineLock lock(mutex_);
+  return engine_.committed();
 }
 
 // Collectives are destroyed after the lock is released, since they hold tensors of the program.

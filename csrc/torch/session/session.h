@@ -55,8 +55,8 @@ class Session {
   // To be called before anything that may replay: waits until no other thread is replaying.
   void wait_for_replays(const EngineLock& lock);
   // Waits until no other thread of the scope runs an op.
-  void begin_turn(const EngineLock& lock) {
-    turns_.begin(mutex_, lock, [this] { return engine_.replaying(); });
+  void begin_turn(const EngineLock& lock, bool next = false) {
+    turns_.begin(mutex_, lock, [this] { return engine_.replaying(); }, next);
   }
   void end_turn(const EngineLock& lock) { turns_.end(lock); }
   void forget_turns_of_others() { turns_.forget_others(); }
@@ -99,6 +99,9 @@ class Session {
   // ---- requests of the user ----
   void set_budget(Bytes budget);  // as Budget::set_budget
   void reset_peak();
+  // As Budget::count_pages and Budget::committed.
+  void count_pages();
+  [[nodiscard]] Bytes committed();
   // Restores every evicted value. Throws OutOfBudget; then nothing is lost.
   void materialize_all();
   // The host waits for all work of the scope.
@@ -175,8 +178,10 @@ class Session {
 // A turn for the duration of a block.
 class Turn {
  public:
-  Turn(Session& session, const EngineLock& lock) : session_(session), lock_(lock) {
-    session.begin_turn(lock);
+  // `next`: before all threads that ask without it.
+  Turn(Session& session, const EngineLock& lock, bool next = false)
+      : session_(session), lock_(lock) {
+    session.begin_turn(lock, next);
   }
   ~Turn() {
     if (!goes_on_) {

@@ -106,24 +106,34 @@ class EngineLock {
 // engine knows one running op. An op within an op's kernel belongs to the same turn.
 class Turns {
  public:
-  // Waits until no other thread has the turn and busy() is false.
+  // Waits until no other thread has the turn and busy() is false. `next`: gets the turn before all
+  // threads that ask without it, even if they run one op after the other.
   template <class Busy>
-  void begin(EngineMutex& mutex, const EngineLock& lock, Busy&& busy) {
+  void begin(EngineMutex& mutex, const EngineLock& lock, Busy&& busy, bool next = false) {
     const std::thread::id self = std::this_thread::get_id();
-    const auto free = [&] { return (depth_ == 0 || holder_ == self) && !busy(); };
+    const auto free = [&] {
+      const bool within = depth_ > 0 && holder_ == self;
+      return (within || (depth_ == 0 && (next || next_ == 0))) && !busy();
+    };
+    next_ += next ? 1 : 0;
     if (!free()) [[unlikely]] {
       mutex.wait_until(lock, free);
     }
+    next_ -= next ? 1 : 0;
     holder_ = self;
     ++depth_;
   }
   void end(const EngineLock&) { --depth_; }  // releasing the lock notifies waiting threads
   // To be called in the child of a fork, which has no other thread.
-  void forget_others() { depth_ = holder_ == std::this_thread::get_id() ? depth_ : 0; }
+  void forget_others() {
+    depth_ = holder_ == std::this_thread::get_id() ? depth_ : 0;
+    next_ = 0;
+  }
 
  private:
   std::thread::id holder_;
   int depth_ = 0;
+  int next_ = 0;  // threads that wait with `next`
 };
 
 }  // namespace recoup::detail

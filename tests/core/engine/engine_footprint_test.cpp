@@ -76,6 +76,30 @@ TEST(Footprint, AShrunkPoolReturnsItsPages) {
   p.engine().check();
 }
 
+TEST(Footprint, CommittedMemoryIsWhatWasTouchedAndNotReturned) {
+  Program p(options(), kPages);
+  p.engine().count_pages();
+  EXPECT_EQ(p.engine().committed(), 0_B);
+  const Tensor kept = p.source(4_KiB);
+  p.drop(p.source(20_KiB));
+  EXPECT_GE(p.engine().committed(), 24_KiB) << "freed bytes of the pool keep their memory";
+  EXPECT_LE(p.engine().committed(), 24_KiB + kParts + kParts);
+  p.external(2_KiB);
+  EXPECT_GE(p.engine().committed(), 26_KiB);
+  p.shrink(16_KiB);
+  EXPECT_GE(p.engine().committed(), 6_KiB);
+  EXPECT_LE(p.engine().committed(), 16_KiB);
+  p.expect(kept);
+  p.engine().check();
+}
+
+TEST(Footprint, CommittedMemoryIsAllOfThePoolIfNothingIsCounted) {
+  Program p(options(), kPages);
+  p.source(1_KiB);
+  EXPECT_EQ(p.engine().committed(), 32_KiB);
+  EXPECT_THROW(p.engine().count_pages(), InternalError) << "the pool is in use";
+}
+
 TEST(Footprint, FreePagesAreReturnedForExternalBytes) {
   Program p(options(), kPages);
   p.drop(p.source(30_KiB));
