@@ -11,7 +11,11 @@ namespace {
 
 constexpr Tick kCoopNow = Tick{1} << 40;
 // Exact for sums of the numbers that the layouts below consist of.
+#if __LDBL_MANT_DIG__ >= 113
+using Exact = long double;  // as on arm64, which has no __float128
+#else
 __extension__ using Exact = __float128;
+#endif
 
 // Candidates, and the blocks between them in the pool.
 struct Layout {
