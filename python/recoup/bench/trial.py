@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
 import recoup
+from recoup._verify.bits import pieces
 from recoup.bench.flat_options import split
 from recoup.bench.nets import Net
 from recoup.run import free_bytes, outside_bytes
@@ -68,8 +69,10 @@ def train(net: Net, steps: int, seed: int) -> tuple[list[float], dict[str, str]]
 def _digest(tensors: Iterable[Tensor]) -> str:
     sha = hashlib.sha256()
     for tensor in tensors:
-        data = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
-        sha.update(data.cpu().numpy().data)
+        # In pieces: a tensor whose address is given to NumPy stays in memory, and a budget may be
+        # smaller than all of them.
+        for piece in pieces(tensor.detach().cpu()):
+            sha.update(piece)
     return sha.hexdigest()
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from recoup._reporting.files import write_atomically
+from recoup._reporting.report import counted
 from recoup.bench.real.results import BENCHMARK, Plan, Results
 from recoup.bench.real.summary import remarks, summaries
 from recoup.bench.real.table import COLUMNS, cells, title
@@ -19,7 +20,8 @@ def write_page(plan: Plan, results: Results, path: Path) -> None:
     ]
     for summary in summaries(plan, results):
         rounds = len(summary.plain.runs)
-        lines += ["", f"## {summary.net}", f"{title(summary)}; medians of {rounds} rounds.", ""]
+        said = f"{title(summary)}; medians of {counted(rounds, 'round')}."
+        lines += ["", f"## {summary.net}", said, ""]
         lines += [_row(COLUMNS), _row("---" for _ in COLUMNS)]
         lines += [_row(cells(summary, line)) for line in summary.lines]
         lines += ["", *(f"- {said}" for said in remarks(summary))]

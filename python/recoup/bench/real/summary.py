@@ -119,8 +119,7 @@ def remarks(summary: Summary) -> list[str]:
 
 def _reason(line: Line, summary: Summary) -> str:
     """Why the case has no runs."""
-    least = line.row.get("least_bytes")
-    if least is not None:
+    if least := line.row.get("least_bytes"):  # 0: no lower bound is known
         share = least / summary.peak_bytes
         return f"{line.status}; below {least / 1e9:.2f} GB, {share:.0%}, every budget is too small"
     return ": ".join(filter(None, (line.status, line.row["note"])))
