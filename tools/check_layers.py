@@ -77,14 +77,15 @@ PYTHON_LAYERS = (
     "recoup._patching",
     "recoup._memory",
     "recoup._reporting",
+    "recoup._verify",
     "recoup",
     "recoup.integrations",
     "recoup.page",
     "recoup.offline",
-    "recoup._verify",
     "recoup.bench",
     "recoup.bench.real",
     "recoup.commands",
+    "recoup_pytest",
 )
 # The command line, at the path that Python requires.
 PYTHON_MAIN = "python/recoup/__main__.py"
