@@ -32,16 +32,18 @@ if TYPE_CHECKING:
     from recoup.offline.dtr_log import read_dtr_log
     from recoup.offline.traces import Simulation, Trace, TracedOp
     from recoup.options import PRESETS, Options
-    from recoup.rows import CopyWait, Holder, KeptGraphs, ModuleWork, PinnedValue
+    from recoup.rows import BudgetChange, CopyWait, Holder, KeptGraphs, ModuleWork, PinnedValue
     from recoup.run import Run
     from recoup.scope import budget, trace
     from recoup.stats import Stats
     from recoup.tensors import allow_replay, evict, is_resident, materialize, pin
+    from recoup.verification import Verification, verify
     from recoup.warning import RecoupWarning
 
 __all__ = [
     "PRESETS",
     "Budget",
+    "BudgetChange",
     "CopyWait",
     "Decision",
     "Holder",
@@ -58,6 +60,7 @@ __all__ = [
     "Stats",
     "Trace",
     "TracedOp",
+    "Verification",
     "allow_replay",
     "budget",
     "carry",
@@ -69,6 +72,7 @@ __all__ = [
     "policies",
     "read_dtr_log",
     "trace",
+    "verify",
 ]
 __version__ = _build.VERSION
 # Next to the built module, which in an editable installation is apart from the sources.
@@ -79,6 +83,7 @@ cmake_prefix_path = os.path.join(os.path.dirname(_build.__file__), "lib", "cmake
 _HOMES = {
     "PRESETS": "options",
     "Budget": "budgets",
+    "BudgetChange": "rows",
     "CopyWait": "rows",
     "Decision": "decisions",
     "Holder": "rows",
@@ -95,6 +100,7 @@ _HOMES = {
     "Stats": "stats",
     "Trace": "offline.traces",
     "TracedOp": "offline.traces",
+    "Verification": "verification",
     "allow_replay": "tensors",
     "budget": "scope",
     "carry": "_patching.threads",
@@ -105,6 +111,7 @@ _HOMES = {
     "policies": "known_names",
     "read_dtr_log": "offline.dtr_log",
     "trace": "scope",
+    "verify": "verification",
 }
 _MODULES = {"layout": "offline.layout"}
 

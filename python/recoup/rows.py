@@ -109,6 +109,22 @@ class KeptGraphs:
     """Number of calls."""
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BudgetChange:
+    """A change of a budget that fits the memory of the machine: a row of `Run.budget_changes`."""
+
+    start_ns: int
+    """Time since the scope began, in nanoseconds."""
+    before_bytes: int
+    """The budget before, in bytes."""
+    after_bytes: int
+    """The budget after, in bytes."""
+    free_bytes: int
+    """Memory that this process could still take, in bytes."""
+    source: str
+    """The file that says so, and its line if it has several."""
+
+
 def recorded(row: PinnedValue | Holder | ModuleWork) -> dict[str, Any]:
     """The row as a dictionary of the fields that the run recorded."""
     return {name: value for name, value in dataclasses.asdict(row).items() if value is not None}

@@ -78,6 +78,8 @@ _free_roots: defaultdict[str, list[int]] = defaultdict(list)
 _known: dict[int, tuple[weakref.ref[Any], int]] = {}
 # Outermost modules by their root number: those that were called outside of any known module.
 _tops: dict[int, weakref.ref[torch.nn.Module]] = {}
+# Sets to which the numbers of modules are added when they are called.
+_collectors: list[set[int]] = []
 
 
 class _Thread(threading.local):
@@ -176,6 +178,8 @@ def _calling(original: Callable[..., Any]) -> Callable[..., Any]:
         if _thread.steps:
             _leave_failed_steps()
         before, _thread.inside = _thread.inside, _number_of(self)
+        for called in _collectors:
+            called.add(_thread.inside)
         depth = _C.enter_module(_thread.inside)
         try:
             return original(self, *args, **kwargs)
@@ -199,6 +203,16 @@ def enter() -> None:
 def current() -> int | None:
     """Number of the module that this thread is in; None: it is in none."""
     return _thread.inside
+
+
+def collect_calls(called: set[int]) -> None:
+    """Adds the numbers of all modules to `called` when they are called, until `stop_collecting`."""
+    _collectors.append(called)
+
+
+def stop_collecting(called: set[int]) -> None:
+    """Ends `collect_calls`, if it has begun."""
+    _collectors[:] = [each for each in _collectors if each is not called]
 
 
 def tensors() -> list[tuple[torch.Tensor, int]]:

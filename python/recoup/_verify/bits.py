@@ -56,8 +56,8 @@ def has_storage(tensor: Tensor) -> bool:
 
 @functools.cache
 def _buffer() -> Tensor:
-    """The memory of one piece, which a scope charges once."""
-    return torch.empty(_PIECE_BYTES, dtype=torch.uint8, device="cpu")
+    """The memory of one piece, which a scope charges once. It belongs to no scope's pool."""
+    return torch.frombuffer(bytearray(_PIECE_BYTES), dtype=torch.uint8)
 
 
 def _parts(tensor: Tensor, most: int) -> Iterator[Tensor]:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils import _pytree
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
 from recoup._patching import module_names
 from recoup._verify.bits import digest, digest_of_storage, has_storage
@@ -46,16 +47,34 @@ class OpLog(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, file: TextIO) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._file = file
+        self._thread = threading.get_ident()
+        self._is_active = True
         # Modules by the number of the autograd node that an op of theirs made.
         self._forward: dict[int, str] = {}
         # Storages that no op has written yet, and digests of their bytes, by address. The weak
         # reference keeps the address from being used again.
         self._fresh: dict[int, tuple[StorageWeakRef, str]] = {}
 
+    def stop(self) -> None:
+        """Ends the log. Ends the mode too, if it is the innermost one of this thread."""
+        self._is_active = False
+        if _get_current_dispatch_mode() is self:
+            self.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+            self._thread = 0
+
+    def leave(self) -> None:
+        """Ends the mode, after the modes that the program entered within it have ended."""
+        self._is_active = False
+        if self._thread == threading.get_ident():
+            self.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+            self._thread = 0
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        if not self._is_active:
+            return func(*args, **kwargs)
         given = [each for each in _pytree.tree_leaves((args, kwargs)) if isinstance(each, Tensor)]
         others = [
             each for each in _pytree.tree_leaves((args, kwargs)) if not isinstance(each, Tensor)

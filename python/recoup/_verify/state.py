@@ -1,8 +1,6 @@
 """What a program holds after a step of an optimizer: names, digests, and the tensors themselves."""
 
-import pickle
-import random
-import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,8 +9,10 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from recoup._patching import module_names
+from recoup._patching.module_names import ModuleName
 from recoup._patching.patches import Patches, Replacement
-from recoup._verify.bits import digest, digest_of_bytes, has_storage
+from recoup._verify.bits import digest, has_storage
+from recoup._verify.generators import generator_states
 from recoup._verify.stream import KINDS, Item
 
 _KIND_OF = {
@@ -29,18 +29,25 @@ class Watch:
     def __init__(self) -> None:
         self._losses: list[Item] = []
         self._first_states: dict[str, str] = {}
-        self._patches = Patches([Replacement(torch.autograd, "backward", self._backward)])
+        # Numbers of the modules that the run has called.
+        self._called: set[int] = set()
+        # Places of outermost modules by their numbers, for each class.
+        self._places: defaultdict[str, dict[int, int]] = defaultdict(dict)
 
     def start(self) -> None:
         """Begins to follow. `Tensor.backward` calls the function that is replaced here."""
-        self._first_states = _generator_states()
+        self._first_states = generator_states()
+        module_names.collect_calls(self._called)
         module_names.PATCHES.install(self)
-        self._patches.install(self)
+        _watches.append(self)
+        _PATCHES.install(self)
 
     def stop(self) -> None:
         """Restores what `start` has replaced."""
-        self._patches.remove(self)
+        _PATCHES.remove(self)
+        _watches[:] = [each for each in _watches if each is not self]
         module_names.PATCHES.remove(self)
+        module_names.stop_collecting(self._called)
 
     def skip_step(self) -> None:
         """Begins the next step without an account of the one that ended."""
@@ -50,7 +57,7 @@ class Watch:
         """The items after a step of `optimizer`, with their tensors, in the order of a step."""
         found: list[tuple[Item, Tensor | None]] = [(loss, None) for loss in self._losses]
         self._losses.clear()
-        found += _held(optimizer)
+        found += self._held(optimizer)
         found += [(item, None) for item in self._generators()]
         # A backward pass computes the gradients of the last modules first.
         order = {kind: place for place, kind in enumerate(KINDS)}
@@ -58,43 +65,68 @@ class Watch:
         others = [one for one in found if one[0].kind != "gradient"]
         return sorted(others + gradients, key=lambda one: order[one[0].kind])
 
+    def _held(self, optimizer: Optimizer) -> Iterator[tuple[Item, Tensor]]:
+        """Tensors of the modules that the run has called, and of the optimizer."""
+        called = {module_names.MODULES[number].root for number in self._called}
+        modules = [
+            (tensor, number)
+            for tensor, number in module_names.tensors()
+            if _module_of(number).root in called
+        ]
+        seen: set[int] = set()
+        for tensor, number in [*modules, *module_names.state_of(optimizer)]:
+            name = module_names.TENSORS[number]
+            owner = self._owner(_module_of(number))
+            seen.add(id(tensor))
+            yield _item(_KIND_OF[name.kind], owner, name.name, tensor), tensor
+        yield from _parameters_of_no_module(optimizer, seen)
+
+    def _owner(self, module: ModuleName) -> str:
+        """Class of the outermost module, and its place among those of this class in this run."""
+        places = self._places[module.kind]
+        return f"{module.kind}#{places.setdefault(module.root, len(places))}"
+
     def _generators(self) -> Iterator[Item]:
-        for name, state in _generator_states().items():
+        for name, state in generator_states().items():
             # Python seeds its generator from the system: until it is used, its state means nothing.
             bits = "unused" if self._first_states.get(name) == state else state
             yield Item("generator", "", name, "state", (), bits)
 
-    def _backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
-            for loss in (tensors,) if isinstance(tensors, Tensor) else tensors:
-                if isinstance(loss, Tensor):
-                    name = str(len(self._losses))
-                    self._losses.append(_item("loss", "", name, loss))
-            return original(tensors, *args, **kwargs)
-
-        return backward
+    def add_losses(self, tensors: Any) -> None:
+        """Notes the tensors on which `backward` is called."""
+        for loss in (tensors,) if isinstance(tensors, Tensor) else tensors:
+            if isinstance(loss, Tensor):
+                self._losses.append(_item("loss", "", str(len(self._losses)), loss))
 
 
-def _held(optimizer: Optimizer) -> Iterator[tuple[Item, Tensor]]:
-    """Tensors of the modules that were called, and of the optimizer."""
-    seen: set[int] = set()
-    for tensor, number in [*module_names.tensors(), *module_names.state_of(optimizer)]:
-        name = module_names.TENSORS[number]
-        seen.add(id(tensor))
-        yield _item(_KIND_OF[name.kind], _owner(name.module), name.name, tensor), tensor
-    # Parameters of no module.
+# Those that have started and not stopped.
+_watches: list[Watch] = []
+
+
+def _noting_losses(original: Callable[..., Any]) -> Callable[..., Any]:
+    def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+        for watch in _watches:
+            watch.add_losses(tensors)
+        return original(tensors, *args, **kwargs)
+
+    return backward
+
+
+_PATCHES = Patches([Replacement(torch.autograd, "backward", _noting_losses)])
+
+
+def _module_of(tensor: int) -> ModuleName:
+    return module_names.MODULES[module_names.TENSORS[tensor].module]
+
+
+def _parameters_of_no_module(optimizer: Optimizer, seen: set[int]) -> Iterator[tuple[Item, Tensor]]:
+    owner = type(optimizer).__name__
     for group, settings in enumerate(optimizer.param_groups):
         for index, parameter in enumerate(settings["params"]):
-            name_in_group = f"param_groups.{group}.{index}"
+            name = f"param_groups.{group}.{index}"
             for kind, tensor in (("parameter", parameter), ("gradient", parameter.grad)):
                 if tensor is not None and id(tensor) not in seen:
-                    owner = type(optimizer).__name__
-                    yield _item(kind, owner, name_in_group, tensor), tensor
-
-
-def _owner(module: int) -> str:
-    name = module_names.MODULES[module]
-    return f"{name.kind}#{name.root}"
+                    yield _item(kind, owner, name, tensor), tensor
 
 
 def _item(kind: str, owner: str, name: str, tensor: Tensor) -> Item:
@@ -103,21 +135,3 @@ def _item(kind: str, owner: str, name: str, tensor: Tensor) -> Item:
         with torch.no_grad():
             value = repr(tensor.detach().item())
     return Item(kind, owner, name, str(tensor.dtype), tuple(tensor.shape), digest(tensor), value)
-
-
-def _generator_states() -> dict[str, str]:
-    """Digests of the states of the random generators that a program uses without naming one."""
-    states = {
-        "torch": torch.get_rng_state().numpy().tobytes(),
-        "random": _pickled(random.getstate()),
-    }
-    if numpy := sys.modules.get("numpy"):
-        states["numpy"] = _pickled(numpy.random.get_state())
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        for index, state in enumerate(torch.cuda.get_rng_state_all()):
-            states[f"cuda:{index}"] = state.numpy().tobytes()
-    return {name: digest_of_bytes(state) for name, state in states.items()}
-
-
-def _pickled(state: object) -> bytes:
-    return pickle.dumps(state, protocol=4)

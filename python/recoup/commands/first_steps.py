@@ -2,11 +2,9 @@
 
 import argparse
 import atexit
-import functools
 import json
 import os
 import sys
-import threading
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -16,6 +14,7 @@ from typing import Any
 from torch.optim import Optimizer
 
 from recoup._patching import step_marks
+from recoup._patching.step_marks import StepsHaveEnded, is_due_to_the_end, silence_threads
 from recoup._reporting.files import write_atomically
 from recoup.commands.exit_codes import USAGE_ERROR
 from recoup.commands.misplaced import options_in, refused_option
@@ -24,10 +23,6 @@ from recoup.commands.run.program import cannot_open, find_program, run_as_python
 # A program that catches StepsHaveEnded gets it again at the end of each later step. After this
 # number of catches the process ends.
 _MOST_CATCHES = 100
-
-
-class StepsHaveEnded(BaseException):
-    """Ends the program. Not an Exception, because programs catch exceptions and go on."""
 
 
 class FirstSteps(ABC):
@@ -60,7 +55,7 @@ class FirstSteps(ABC):
         """Starts counting."""
         self._is_running = True
         step_marks.add(self, self._end_step)
-        threading.excepthook = functools.partial(_call_thread_hook, threading.excepthook)
+        silence_threads()
 
     def _end_step(self, optimizer: Optimizer, *_: object) -> None:
         if not self._is_running or os.getpid() != self._process:
@@ -133,28 +128,8 @@ def run_first_steps(
     try:
         run_as_python(program)
     except BaseException as error:
-        if steps.is_over and _is_due_to_the_end(error):
+        if steps.is_over and is_due_to_the_end(error):
             return 0
         steps.failed(error, options.args)
         raise
     return 0
-
-
-def _is_due_to_the_end(error: BaseException) -> bool:
-    """Whether `error` is StepsHaveEnded, or was raised while handling it."""
-    seen: set[int] = set()
-    left = [error]
-    while left:
-        one = left.pop()
-        if isinstance(one, StepsHaveEnded):
-            return True
-        if id(one) not in seen:
-            seen.add(id(one))
-            left += [each for each in (one.__cause__, one.__context__) if each is not None]
-            left += getattr(one, "exceptions", ())  # of an exception group
-    return False
-
-
-def _call_thread_hook(hook: Any, arguments: Any) -> None:
-    if arguments.exc_value is None or not _is_due_to_the_end(arguments.exc_value):
-        hook(arguments)

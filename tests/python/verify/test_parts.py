@@ -10,8 +10,8 @@ from torch.testing._internal.two_tensor import TwoTensor
 
 from recoup._verify.bits import digest, pieces
 from recoup._verify.compare import compare_elements, first_difference
-from recoup._verify.explain import Cause, origin_of
 from recoup._verify.op_log import LoggedOp
+from recoup._verify.origin import Cause, origin_of
 from recoup._verify.stream import Item, Step, StreamReader, StreamWriter
 
 # More bytes than one piece of a digest.

@@ -141,7 +141,7 @@ def test_compiled_code_that_draws_again_is_found() -> None:
 def test_a_budget_of_recoup_changes_nothing(name: str, budget: str) -> None:
     result = verify(PROGRAMS / f"{name}.py", "--", "--budget", budget)
     said = re.fullmatch(
-        r"equal after every step \(3 steps\); replays in the budget of the other program: (\d+)\n",
+        r"equal after every step \(3 steps\); replays in the budget of the other run: (\d+)\n",
         result.stdout,
     )
     assert result.returncode == 0 and said is not None, result
@@ -173,16 +173,16 @@ def test_other_data_come_from_no_op(program: Path) -> None:
 def test_a_program_that_does_not_repeat_is_named(program: Path) -> None:
     result = verify(program, "--", "NOISE=1")
     assert result.returncode == DIFFERENT
-    assert "unknown: a program computed something else when it was repeated" in result.stdout
+    assert "unknown: a run computed something else when it was repeated" in result.stdout
 
 
 def test_the_other_number_of_steps_is_a_difference(program: Path) -> None:
     more = verify(program, "--", "STEPS=6")
     assert more.returncode == DIFFERENT
-    assert more.stdout == "different: the other program has more than 4 steps\n"
+    assert more.stdout == "different: the other run has more than 4 steps\n"
     less = verify(program, "--", "STEPS=2")
     assert less.returncode == DIFFERENT
-    assert less.stdout == "different: the other program ended after 2 steps, 2 too early\n"
+    assert less.stdout == "different: the other run ended after 2 steps, 2 too early\n"
     assert verify("--steps", 2, program, "--", "STEPS=2").returncode == 0
     # The other run has what the reference has, and more.
     assert verify("STEPS=1", program, "--", "RUN=2").stdout == "equal after every step (1 step)\n"

@@ -7,34 +7,25 @@ import pickle
 import subprocess
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 from recoup._reporting.files import write_atomically
-from recoup._verify.compare import (
-    Difference,
-    Elements,
-    compare_elements,
-    number_of,
-    read_elements,
-)
-from recoup._verify.explain import origin_of
-from recoup._verify.op_log import read_log
+from recoup._verify.compare import Difference
+from recoup._verify.follower import Look, Outcome, Task
+from recoup._verify.investigation import Explanation, explain
 from recoup._verify.stream import Item, StreamReader
-from recoup.commands.exit_codes import DIFFERENT, NOT_WRITTEN
-from recoup.commands.programs import run_process, shell_code
-from recoup.commands.verify.arguments import Side
-from recoup.commands.verify.output import (
-    NO_OP,
-    NOT_REPEATED,
-    OBSERVED,
-    Explanation,
+from recoup._verify.words import (
     difference_lines,
     ended_early_line,
     equal_line,
     steps_in_words,
 )
-from recoup.commands.verify.worker import Job, Look
+from recoup.commands.exit_codes import DIFFERENT, NOT_WRITTEN
+from recoup.commands.programs import run_process, shell_code
+from recoup.commands.verify.arguments import Side
+from recoup.commands.verify.worker import Job
 
 
 def run(options: argparse.Namespace) -> int:
@@ -63,27 +54,33 @@ class _Verification:
             steps = self._record(stream)
             if options.record is not None:
                 return _keep(stream, options.record, steps)
-        status = self._run(self._job(self._other, reference=stream))
-        if status["reference_ended_first"] or status["missing_steps"]:
-            print(ended_early_line(status["marks"], status["missing_steps"]))
-            return DIFFERENT
-        if status["difference"] is None:
-            print(equal_line(status["marks"], status["replays"]))
+        outcome, replays = self._run(self._job(self._other, Task(options.steps, reference=stream)))
+        if outcome.difference is not None:
+            self._print_difference(outcome.difference)
+        elif outcome.reference_ended_first or outcome.missing_steps:
+            print(ended_early_line(outcome.steps, outcome.missing_steps))
+        else:
+            print(equal_line(outcome.steps, replays))
             return 0
-        difference = _difference(status["difference"])
-        for line in difference_lines(difference, self._explain(difference)):
-            print(line)
         return DIFFERENT
+
+    def _print_difference(self, difference: Difference) -> None:
+        known = Explanation()
+        if self._reference is not None:
+            repeats = (partial(self._repeat, side) for side in (self._reference, self._other))
+            known = explain(difference, self._folder, *repeats)
+        for line in difference_lines(difference, known):
+            print(line)
 
     def _record(self, stream: Path) -> int:
         assert self._reference is not None
-        status = self._run(self._job(self._reference, stream=stream))
-        if not status["marks"]:
+        outcome, _ = self._run(self._job(self._reference, Task(self._options.steps, stream)))
+        if not outcome.steps:
             self._options.fail(
                 "the program ended without a step of an optimizer of torch.optim, so there is "
                 "nothing to compare"
             )
-        return int(status["marks"])
+        return outcome.steps
 
     def _check_file(self, stream: Path) -> None:
         try:
@@ -93,57 +90,35 @@ class _Verification:
         except (OSError, ValueError) as error:
             self._options.fail(f"--against: {error}")
 
-    def _job(self, side: Side, **wanted: Any) -> Job:
+    def _job(self, side: Side, task: Task) -> Job:
         self._jobs += 1
-        status = self._folder / f"status-{self._jobs}"
-        return Job(side, status, most_steps=self._options.steps, **wanted)
+        return Job(side, self._folder / f"status-{self._jobs}", task)
 
-    def _run(self, job: Job) -> dict[str, Any]:
-        """The status of a run. Ends the process if the program failed."""
+    def _run(self, job: Job) -> tuple[Outcome, int | None]:
+        """Runs the job. Returns its outcome, and its replays; None: it had no budget.
+
+        Ends the process if the program failed.
+        """
         exit_code = _start(job, quiet=False)
         status = _status(job)
         if status is None or (exit_code and not status["is_over"]):
             _refuse(self._options, job.side, exit_code)
-        return status
+        return _outcome(status), status["replays"]
 
-    def _explain(self, difference: Difference) -> Explanation:
-        """Repeats both runs up to the step that differs."""
-        item, other = difference.item, difference.other
-        if self._reference is None or other is None:
-            return Explanation()
-        for is_observed in (True, False):
-            mine = self._look(self._reference, difference.step, item, is_observed)
-            others = self._look(self._other, difference.step, other, is_observed)
-            if mine is None or others is None:
-                continue
-            elements = _elements(item, other, mine.elements, others.elements)
-            if mine.log is None or others.log is None:
-                return Explanation(elements, note=OBSERVED)
-            origin = origin_of([other.digest], [*read_log(mine.log)], [*read_log(others.log)])
-            return Explanation(elements, origin, "" if origin is not None else NO_OP)
-        return Explanation(note=NOT_REPEATED)
-
-    def _look(self, side: Side, step: int, item: Item, is_observed: bool) -> Look | None:
-        """Runs the side up to the step. None: it does not get the same item again."""
-        job = self._job(side)
-        files = [job.status.with_suffix(suffix) for suffix in (".log", ".elements")]
-        log = files[0] if is_observed else None
-        job.look = Look(step, item.key, log, files[1])
+    def _repeat(self, side: Side, look: Look) -> str | None:
+        """Repeats the run for a closer look. Returns the digest of the item that it found."""
+        job = self._job(side, Task(look=look))
         exit_code = _start(job, quiet=True)
         status = _status(job)
         if status is None or (exit_code and not status["is_over"]):
             return None
-        return job.look if status["looked_at"] == item.digest else None
+        return _outcome(status).looked_at
 
 
-def _elements(item: Item, other: Item, mine: Path, others: Path) -> Elements | None:
-    if (item.dtype, item.shape) != (other.dtype, other.shape):
-        return None
-    if item.value:
-        return compare_elements(number_of(item), number_of(other))
-    if not mine.exists() or not others.exists():
-        return None
-    return compare_elements(read_elements(mine, item), read_elements(others, other))
+def _outcome(status: dict[str, Any]) -> Outcome:
+    found: dict[str, Any] = status["outcome"]
+    difference = found.pop("difference")
+    return Outcome(**found, difference=_difference(difference) if difference else None)
 
 
 def _difference(found: dict[str, Any]) -> Difference:

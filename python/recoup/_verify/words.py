@@ -1,35 +1,19 @@
-"""The outcome of `recoup verify` in words."""
+"""The outcome of a comparison of two runs in words."""
 
-import dataclasses
 from collections.abc import Iterator
 
 from recoup._verify.compare import Difference, Elements
-from recoup._verify.explain import Cause, Origin
+from recoup._verify.investigation import Explanation
 from recoup._verify.op_log import LoggedOp
+from recoup._verify.origin import Cause, Origin
 from recoup._verify.stream import Item
-
-NO_OP = "no op: input data, or code outside PyTorch's ops"
-OBSERVED = "unknown: the difference is gone while ops are observed, as they are then not compiled"
-NOT_REPEATED = "unknown: a program computed something else when it was repeated"
-
-
-@dataclasses.dataclass(frozen=True)
-class Explanation:
-    """What is known about a difference."""
-
-    elements: Elements | None = None
-    """How the elements differ."""
-    origin: Origin | None = None
-    """The op that it comes from."""
-    note: str = ""
-    """Why the op is not known."""
 
 
 def difference_lines(difference: Difference, known: Explanation) -> Iterator[str]:
     """The first difference, its size, and the op that it comes from."""
     item, other = difference.item, difference.other
     yield f"different from step {difference.step} on"
-    yield f"  first difference  {_name(item)}{_how(item, other, known.elements)}"
+    yield f"  first difference  {name_in_words(item)}{_how(item, other, known.elements)}"
     yield f"  kind              {_kind(known)}"
     if known.origin is not None:
         yield f"  comes from        {_op(known.origin.op)}"
@@ -41,11 +25,9 @@ def difference_lines(difference: Difference, known: Explanation) -> Iterator[str
 def equal_line(steps: int, replays: int | None) -> str:
     """The outcome if all items are equal. replays: None for a run without a budget."""
     said = f"equal after every step ({steps_in_words(steps)})"
-    return (
-        said
-        if replays is None
-        else f"{said}; replays in the budget of the other program: {replays}"
-    )
+    if replays is None:
+        return said
+    return f"{said}; replays in the budget of the other run: {replays}"
 
 
 def steps_in_words(count: int) -> str:
@@ -56,13 +38,12 @@ def steps_in_words(count: int) -> str:
 def ended_early_line(steps: int, missing: int) -> str:
     """The outcome if one run had more steps."""
     if missing:
-        return (
-            f"different: the other program ended after {steps_in_words(steps)}, {missing} too early"
-        )
-    return f"different: the other program has more than {steps_in_words(steps - 1)}"
+        return f"different: the other run ended after {steps_in_words(steps)}, {missing} too early"
+    return f"different: the other run has more than {steps_in_words(steps)}"
 
 
-def _name(item: Item) -> str:
+def name_in_words(item: Item) -> str:
+    """The kind and the name of an item."""
     kind, _, number = item.owner.partition("#")
     # The number of an outermost module tells it from others of the same class.
     owner = kind if number == "0" else item.owner
@@ -71,14 +52,14 @@ def _name(item: Item) -> str:
 
 def _how(item: Item, other: Item | None, elements: Elements | None) -> str:
     if other is None:
-        return ": only one of the programs has it"
+        return ": only one of the runs has it"
     if (item.dtype, item.shape) != (other.dtype, other.shape):
         return (
             f": {item.dtype} of shape {list(item.shape)} in the reference, "
-            f"{other.dtype} of shape {list(other.shape)} in the other program"
+            f"{other.dtype} of shape {list(other.shape)} in the other run"
         )
     if item.value and item.value != other.value:
-        return f": {item.value} in the reference, {other.value} in the other program"
+        return f": {item.value} in the reference, {other.value} in the other run"
     if elements is None:
         return ""
     return (
@@ -87,12 +68,17 @@ def _how(item: Item, other: Item | None, elements: Elements | None) -> str:
     )
 
 
+def is_rounding(known: Explanation) -> bool:
+    """Whether a difference is due to rounding only."""
+    if known.origin is not None and known.origin.cause is Cause.DRAWS:
+        return False
+    return known.elements is not None and known.elements.is_rounding
+
+
 def _kind(known: Explanation) -> str:
     if known.origin is not None and known.origin.cause is Cause.DRAWS:
         return "a different computation: other random numbers"
-    if known.elements is not None and known.elements.is_rounding:
-        return "a rounding difference"
-    return "a different computation"
+    return "a rounding difference" if is_rounding(known) else "a different computation"
 
 
 def _op(op: LoggedOp) -> str:
