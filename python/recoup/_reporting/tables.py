@@ -22,9 +22,9 @@ def plain_table(*columns: str, texts: int = 1, ruled: bool = True) -> Table:
 
 def print_table(table: Table) -> None:
     """Prints the table in full; a terminal that is too narrow wraps its lines."""
-    console = Console()
+    console = Console(markup=False, emoji=False)
     needed = console.measure(table, options=console.options.update(width=_WIDEST)).maximum
-    Console(width=max(console.width, needed)).print(table)
+    Console(width=max(console.width, needed), markup=False, emoji=False).print(table)
 
 
 def format_table(table: Table) -> str:

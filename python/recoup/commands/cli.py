@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import recoup
 from recoup.commands.bench.arguments import add_bench_command
+from recoup.commands.compare.arguments import add_compare_command
 from recoup.commands.doctor.arguments import add_doctor_command
 from recoup.commands.offline.layout_arguments import add_layout_command
 from recoup.commands.offline.order_arguments import add_order_command
@@ -46,6 +47,7 @@ def make_parser() -> tuple[CommandParser, dict[str, CommandParser]]:
         prog="recoup", title="commands", required=True, metavar="COMMAND"
     )
     add_run_command(commands)
+    add_compare_command(commands)
     add_policies_command(commands)
     add_suggest_command(commands)
     add_simulate_command(commands)

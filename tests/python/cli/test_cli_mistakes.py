@@ -84,6 +84,18 @@ MISTAKES: dict[str, list[tuple[Sequence[str], str]]] = {
         (["script.py", "--", "--spill-dir", "."], "add --spill SIZE"),
         (["--budget", "4GiBs", "script.py", "--", "A=1"], "B, KB, MB, GB, TB, KiB, MiB"),
     ],
+    "compare": [
+        ([], USAGE),
+        (["run.rtrace"], "required: B; usage: recoup compare A.json B.json"),
+        (["run.rtarce", "dtr.log"], "did you mean run.rtrace?"),
+        (["run.rtrace", "drt.log"], "did you mean dtr.log?"),
+        (["run.rtrace", "dtr.log", "b.csv"], USAGE),
+        (["run.rtrace", "dtr.log", "--moduls", "3"], "did you mean --modules?"),
+        (["--modules", "-1", "run.rtrace", "dtr.log"], "0 or more"),
+        (["--modules", "all", "run.rtrace", "dtr.log"], "a whole number"),
+        (["run.rtrace", "dtr.log", "--modules"], "--modules N"),
+        (["--json", "run.rtrace", "dtr.log"], "unknown option --json"),
+    ],
     "simulate": [
         ([], USAGE),
         (["run.rtarce"], "did you mean run.rtrace?"),
@@ -179,7 +191,7 @@ OTHERS: list[tuple[Sequence[str], str]] = [
     ([], USAGE),
     (["rum", "script.py"], "did you mean run?"),
     (["script.py"], "recoup run --budget SIZE script.py"),
-    (["train"], "the commands are run, policies, suggest"),
+    (["train"], "the commands are run, compare, policies"),
     (["--budget", "2GiB", "run", "script.py"], "put it after `run`"),
     (["--vesrion"], "did you mean --version?"),
 ]

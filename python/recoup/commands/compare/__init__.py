@@ -1,0 +1,1 @@
+"""`recoup compare`: two reports of `recoup run` in one table."""
