@@ -7,7 +7,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from recoup import _C
-from recoup.run import Run, Setup
+from recoup.run import Run
+from recoup.setup import Setup
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")

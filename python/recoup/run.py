@@ -1,6 +1,5 @@
 """One run inside a budget: its scope, and its statistics and reports."""
 
-import dataclasses
 import gc
 import os
 import weakref
@@ -8,15 +7,14 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from recoup import _C, gpus
 from recoup._memory.device_memory import free_bytes as free_bytes
 from recoup._memory.device_memory import memory_bytes as memory_bytes
 from recoup._memory.device_memory import no_addresses, parse_size
 from recoup._memory.device_memory import outside_bytes as outside_bytes
-from recoup._memory.shares import Share, Sizing
+from recoup._memory.shares import Sizing
 from recoup._memory.sizes import format_bytes
+from recoup._memory.watcher import Watcher
 from recoup._patching import (
     collectives,
     compiled,
@@ -36,28 +34,9 @@ from recoup._reporting.report import format_memory, format_report, run_line
 from recoup.decisions import Decision
 from recoup.errors import OutOfBudgetError, add_note
 from recoup.known_names import core_policies
-from recoup.rows import CopyWait, Holder, KeptGraphs, ModuleWork, PinnedValue
+from recoup.rows import BudgetChange, CopyWait, Holder, KeptGraphs, ModuleWork, PinnedValue
+from recoup.setup import Setup
 from recoup.stats import Stats
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Setup:
-    """The parameters of each run of a scope."""
-
-    options: _C.Options
-    device: torch.device
-    trace: str | None = None
-    """File to record the trace to; None: no recording."""
-    decisions: bool = False
-    """Whether the engine's decisions are kept."""
-    modules: bool = False
-    """Whether memory and time are attributed to modules."""
-    lines: bool = False
-    """Whether the program line that ran each op is recorded."""
-    timeline: bool = False
-    """Whether the time of each event is recorded."""
-    share: Share | None = None
-    """Determines the budget when the scope begins, overriding that of the options; None: a size."""
 
 
 class Run:
@@ -79,6 +58,12 @@ class Run:
             if self.device.type != "cpu":
                 raise
             raise RuntimeError(no_addresses()) from None
+        self._watcher: Watcher | None = None
+        if setup.adapts:
+            self._engine.count_pages()
+            is_auto = setup.share is not None and setup.share.fraction is None
+            most = memory_bytes(self.device) if is_auto else options.as_dict()["budget_bytes"]
+            self._watcher = Watcher(self._engine, most)
         if setup.trace is not None:
             self._engine.record(setup.trace)
         self._options = options.as_dict()
@@ -204,6 +189,10 @@ class Run:
         kept = self._kept_graphs or compiled.kept_since(self._graphs_before)
         return [KeptGraphs(reason=reason, calls=calls) for reason, calls in kept.most_common()]
 
+    def budget_changes(self) -> list[BudgetChange]:
+        """Changes of the budget by `recoup.budget(adapt=True)`, in order."""
+        return [] if self._watcher is None else self._watcher.changes
+
     def decisions(self) -> list[Decision]:
         """The engine's decisions in order; empty unless `recoup.budget(profile="decisions")`."""
         return Decision.rows(self._engine.decisions())
@@ -224,7 +213,7 @@ class Run:
 
     def _after_step(self) -> None:
         self._steps += 1
-        if self._sizing is not None:
+        if self._sizing is not None and self._watcher is None:
             self._sizing.after_step(self._engine)
 
     def report(self) -> str:
@@ -240,6 +229,7 @@ class Run:
             steps=self._steps,
             copy_waits=self.copy_waits(),
             kept_graphs=self.kept_graphs(),
+            budget_changes=self.budget_changes(),
             holders=self.holders() if self._attribution else (),
             modules=self.work() if self._attribution else (),
         )
@@ -306,7 +296,9 @@ class Run:
         ValueError or TypeError as `recoup.budget`, and RuntimeError if the scope is not open.
         """
         suspension.require_open(self._engine, "set_budget", was_left=self._was_left)
-        self._engine.set_budget(self._parse(budget))
+        self._engine.set_budget(size := self._parse(budget))
+        if self._watcher is not None:
+            self._watcher.most_bytes = size
 
     @property
     def _was_left(self) -> bool:
@@ -333,10 +325,14 @@ class Run:
         observers.enter(self._key)
         if self._attribution:
             self._attribution.enter(self._key)
+        if self._watcher is not None:
+            self._watcher.start()  # a thread that starts later would withdraw the offers
         if self._brings_in:
             outside.offer(self._engine, self.device)
         if self._sizing is not None:
             self._sizing.enter()
+        if self._watcher is not None:
+            self._watcher.begin()
 
     def _exit(self, error: BaseException | None) -> None:
         """Ends a `with` block; `error` is the exception that its body raised."""
@@ -364,6 +360,8 @@ class Run:
         gpus.forget_workspaces(self.device)
         self._release()
         self._last_look()
+        if self._watcher is not None and self._engine.entered():
+            self._watcher.widen()
         try:
             self._leave_engine()
         except OutOfBudgetError as error:
@@ -393,6 +391,8 @@ class Run:
         self._pinned = self._engine.pinned()
 
     def _release(self) -> None:
+        if self._watcher is not None:
+            self._watcher.stop()
         if self._sizing is not None:
             self._sizing.leave()
 

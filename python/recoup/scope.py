@@ -8,6 +8,7 @@ from typing import get_args
 import torch
 
 from recoup import _C, gpus
+from recoup._memory.defaults import default_of
 from recoup._memory.device_memory import free_bytes, memory_bytes, parse_size
 from recoup._memory.share_text import ALSO_ALLOWED, parse_share
 from recoup._memory.sizes import missing_unit, parse_bytes
@@ -15,12 +16,12 @@ from recoup._reporting.files import utf8_name
 from recoup.budgets import Budget
 from recoup.known_names import core_policies
 from recoup.options import Options, Profile
-from recoup.run import Setup
+from recoup.setup import Setup
 from recoup.warning import RecoupWarning
 
 
 def budget(
-    budget: int | str,
+    budget: int | str | None = None,
     *,
     device: torch.device | str | int | None = None,
     policy: str = "planned",
@@ -29,6 +30,7 @@ def budget(
     verify: bool = False,
     profile: Profile | Collection[Profile] | None = None,
     trace: str | os.PathLike[str] | None = None,
+    adapt: bool = False,
     options: Options | None = None,
 ) -> Budget:
     """Returns a scope in which tensor memory never exceeds `budget`.
@@ -43,7 +45,9 @@ def budget(
         cgroups, or of the GPU, plus the bytes of tensors that already exist; those are charged to
         the budget at once. "auto": all of that memory, less a reserve for memory that no tensor
         has; growth beyond the reserve is charged to the budget. Each `with`, and each call of a
-        decorated function, determines a share anew. See docs/budgets.md.
+        decorated function, determines a share anew. None: the environment variable RECOUP_BUDGET,
+        or `budget` in the table [tool.recoup] of pyproject.toml; then `spill` is taken from
+        RECOUP_SPILL or that table too, unless it is given. See docs/budgets.md.
     device: the device whose memory is limited: "cpu", "cuda:0", or the index of a GPU. None: the
         current GPU if the program has already used CUDA, else the CPU. Each device can have one
         open scope.
@@ -65,6 +69,10 @@ def budget(
         "timeline": the same as "modules", plus the time of each event, for `Run.timeline` and
         `Run.page`. Inspects all values after each op.
         "decisions": keep the engine's decisions for `Run.decisions`; excludes `trace`.
+    adapt: while the scope is open, reduce the budget when other processes take the machine's
+        memory, before the kernel kills this one, and increase it again; never beyond `budget`, or
+        for "auto" beyond the memory that the process may take. For the CPU. See
+        `Run.budget_changes`.
     trace: file to which the program's ops are recorded; see `recoup.trace`.
     options: tuning and ablations. None: `Options()`.
 
@@ -74,22 +82,31 @@ def budget(
     existing tensors exceed a share; and ValueError or OSError if there can be no spill tier.
     """
     options = _checked(options)
+    name, spill_name = "budget", "spill"
+    if budget is None:
+        budget, name = _default("budget")
+        if spill is None and (found := default_of("spill")) is not None:
+            spill, spill_name = found.value, found.source
     recorded = _recorded(profile)
     if trace is not None and "decisions" in recorded:
         raise ValueError('trace and profile="decisions" cannot be combined: give only one')
     on = gpus.parse_device(device)
-    share = parse_share(budget)
+    if adapt and on.type != "cpu":
+        raise ValueError("adapt=True is for budgets of the CPU: leave it out for a GPU")
+    share = parse_share(budget, name=name)
     tuning = dict(vars(options))
     block_size_bytes = 0
     if (block_size := tuning.pop("block_size")) is not None:
         block_size_bytes = parse_size(block_size, on, name="block_size")
     made = _C.Options(
         # A share's size is determined when the scope begins; until then use its upper bound.
-        budget_bytes=memory_bytes(on) if share else parse_size(budget, on, also=ALSO_ALLOWED),
+        budget_bytes=memory_bytes(on)
+        if share
+        else parse_size(budget, on, name=name, also=ALSO_ALLOWED),
         policy=policy,
         verify=verify,
         block_size_bytes=block_size_bytes,
-        spill_bytes=0 if spill is None else parse_bytes(spill, name="spill"),
+        spill_bytes=0 if spill is None else parse_bytes(spill, name=spill_name),
         spill_dir="" if spill_dir is None else _directory(spill_dir),
         **tuning,
     )
@@ -107,8 +124,19 @@ def budget(
             lines="lines" in recorded,
             timeline="timeline" in recorded,
             share=share,
+            adapts=adapt,
         )
     )
+
+
+def _default(setting: str) -> tuple[int | str, str]:
+    found = default_of(setting)
+    if found is None:
+        raise TypeError(
+            "recoup.budget needs a budget such as '4GiB': give one, or set RECOUP_BUDGET, or "
+            "`budget` in the table [tool.recoup] of pyproject.toml"
+        )
+    return found.value, found.source
 
 
 def _checked(options: Options | None) -> Options:

@@ -18,7 +18,7 @@ does not exist, as in a container that shares the host's names, means the root o
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -77,19 +77,38 @@ class Memory:
         return min(memory, key=lambda each: each.limit_bytes)
 
 
+def current_roots() -> Roots:
+    """The directories from which all files are read."""
+    return _roots
+
+
 def look(roots: Roots | None = None) -> Memory:
     """The current limits. There is always one: that of physical memory."""
-    roots = roots or _roots
-    memory = Memory()
-    reader = _Reader(memory.problems)
-    memory.limits.append(_physical(roots, reader))
-    memory.limits += _version_2(roots, reader)
-    memory.limits += _version_1(roots, reader)
-    memory.limits += _of_addresses(roots, reader)
-    return memory
+    return Places(roots or _roots).look(addresses=True)
 
 
-class _Reader:
+class Places:
+    """The files that have the limits of this process, found once to be read often."""
+
+    def __init__(self, roots: Roots) -> None:
+        self._roots = roots
+        self._problems: list[str] = []
+        reader = Reader(self._problems)
+        self._cgroups = [*_version_2(roots, reader), *_version_1(roots, reader)]
+
+    def look(self, *, addresses: bool) -> Memory:
+        """The limits now. addresses: also those of `ulimit`, on addresses."""
+        memory = Memory(problems=list(self._problems))
+        reader = Reader(memory.problems)
+        memory.limits.append(_physical(self._roots, reader))
+        for cgroup in self._cgroups:
+            memory.limits += cgroup.limits(self._roots, reader)
+        if addresses:
+            memory.limits += _of_addresses(self._roots, reader)
+        return memory
+
+
+class Reader:
     """Reads numbers from files; None if there is none."""
 
     def __init__(self, problems: list[str]) -> None:
@@ -128,7 +147,7 @@ class _Reader:
         return None if count is None else count * 1024
 
 
-def _physical(roots: Roots, reader: _Reader) -> Limit:
+def _physical(roots: Roots, reader: Reader) -> Limit:
     path = roots.proc / "meminfo"
     table = reader.table(path)
     total = reader.kilobytes(path, table, "MemTotal")
@@ -147,52 +166,73 @@ def _physical(roots: Roots, reader: _Reader) -> Limit:
 _NO_LIMIT = 1 << 60
 
 
-def _version_2(roots: Roots, reader: _Reader) -> Iterator[Limit]:
+def mount_of_version_2(roots: Roots) -> Path:
+    """The folder in which the hierarchy of version 2 is mounted."""
     is_pure = (roots.cgroup / "cgroup.controllers").exists()
-    mount = roots.cgroup if is_pure else roots.cgroup / "unified"
-    for folder in _folders(mount, _path_of(roots, reader, "")):
-        kinds: tuple[tuple[str, Kind], ...] = (
-            ("memory.max", "cgroup"),
-            ("memory.high", "slows down"),
-        )
-        for name, kind in kinds:
-            limit = reader.number(folder / name)
-            if limit is not None:
-                free = limit - _used(roots, reader, folder, "memory.current", "")
-                yield Limit(kind, str(folder / name), limit, max(free, 0))
+    return roots.cgroup if is_pure else roots.cgroup / "unified"
 
 
-def _version_1(roots: Roots, reader: _Reader) -> Iterator[Limit]:
-    for folder in _folders(roots.cgroup / "memory", _path_of(roots, reader, "memory")):
-        file, stat = folder / "memory.limit_in_bytes", folder / "memory.stat"
-        used = _used(roots, reader, folder, "memory.usage_in_bytes", "total_")
-        limits = [(str(file), reader.number(file))]
-        above = reader.table(stat).get("hierarchical_memory_limit")
+def _version_2(roots: Roots, reader: Reader) -> Iterator["_Cgroup"]:
+    for folder in folders_of(mount_of_version_2(roots), path_of(roots, reader, "")):
+        limits: dict[str, Kind] = {"memory.max": "cgroup", "memory.high": "slows down"}
+        yield _Cgroup(folder, limits, "memory.current", "", has_limits_above=False)
+
+
+def _version_1(roots: Roots, reader: Reader) -> Iterator["_Cgroup"]:
+    for folder in folders_of(roots.cgroup / "memory", path_of(roots, reader, "memory")):
+        limits: dict[str, Kind] = {"memory.limit_in_bytes": "cgroup"}
+        yield _Cgroup(folder, limits, "memory.usage_in_bytes", "total_", has_limits_above=True)
+
+
+@dataclass(frozen=True)
+class _Cgroup:
+    """The files of a cgroup."""
+
+    folder: Path
+    files: Mapping[str, Kind]
+    """Files with a limit."""
+    used: str
+    """The file with the used bytes, of the cgroup and its children."""
+    prefix: str
+    """Of the rows in `memory.stat` that include its children."""
+    has_limits_above: bool
+    """Whether `memory.stat` has the lowest limit of its parents."""
+
+    def limits(self, roots: Roots, reader: Reader) -> Iterator[Limit]:
+        """Its limits, each once."""
+        found: dict[int, tuple[Kind, str]] = {}
+        for name, kind in self.files.items():
+            limit = reader.number(self.folder / name)
+            if limit is not None and limit < _NO_LIMIT:
+                found.setdefault(limit, (kind, str(self.folder / name)))
+        if not found and not self.has_limits_above:
+            return
+        stat = self.folder / "memory.stat"
+        table = reader.table(stat)
+        above = table.get("hierarchical_memory_limit") if self.has_limits_above else None
         if above is not None:
             source = f"{stat} (hierarchical_memory_limit)"
-            limits.append((source, reader.parse(above, source)))
-        seen = set[int]()
-        for source, limit in limits:
-            if limit is not None and limit < _NO_LIMIT and limit not in seen:
-                seen.add(limit)
-                yield Limit("cgroup", source, limit, max(limit - used, 0))
+            limit = reader.parse(above, source)
+            if limit is not None and limit < _NO_LIMIT:
+                found.setdefault(limit, ("cgroup", source))
+        used = self._used(roots, reader, table) if found else 0
+        for limit, (kind, source) in found.items():
+            yield Limit(kind, source, limit, max(limit - used, 0))
+
+    def _used(self, roots: Roots, reader: Reader, stat: Mapping[str, str]) -> int:
+        """Used bytes without page cache."""
+        used = reader.number(self.folder / self.used)
+        if used is None:  # at least the memory of this process
+            status = roots.proc / "self" / "status"
+            used = reader.kilobytes(status, reader.table(status), "VmRSS") or 0
+        for kind in ("inactive_file", "active_file"):
+            text = stat.get(self.prefix + kind, stat.get(kind))
+            if text is not None:
+                used -= reader.parse(text, self.folder / "memory.stat") or 0
+        return max(used, 0)
 
 
-def _used(roots: Roots, reader: _Reader, folder: Path, name: str, prefix: str) -> int:
-    """Bytes used by a cgroup and its children, without page cache."""
-    used = reader.number(folder / name)
-    if used is None:  # at least the memory of this process
-        status = roots.proc / "self" / "status"
-        used = reader.kilobytes(status, reader.table(status), "VmRSS") or 0
-    stat = reader.table(folder / "memory.stat")
-    for kind in ("inactive_file", "active_file"):
-        text = stat.get(prefix + kind, stat.get(kind))
-        if text is not None:
-            used -= reader.parse(text, folder / "memory.stat") or 0
-    return max(used, 0)
-
-
-def _path_of(roots: Roots, reader: _Reader, controller: str) -> str | None:
+def path_of(roots: Roots, reader: Reader, controller: str) -> str | None:
     """The process's cgroup in the hierarchy of the controller; "" stands for that of version 2."""
     for line in reader.text(roots.proc / "self" / "cgroup").splitlines():
         number, _, rest = line.partition(":")
@@ -204,7 +244,7 @@ def _path_of(roots: Roots, reader: _Reader, controller: str) -> str | None:
     return None
 
 
-def _folders(mount: Path, path: str | None) -> list[Path]:
+def folders_of(mount: Path, path: str | None) -> list[Path]:
     """The cgroup's folder and its parents, up to the root of the mount."""
     if path is None:
         return []
@@ -214,7 +254,7 @@ def _folders(mount: Path, path: str | None) -> list[Path]:
     return [mount.joinpath(*parts[:count]) for count in range(len(parts), -1, -1)]
 
 
-def _of_addresses(roots: Roots, reader: _Reader) -> Iterator[Limit]:
+def _of_addresses(roots: Roots, reader: Reader) -> Iterator[Limit]:
     path = roots.proc / "self" / "limits"
     status = roots.proc / "self" / "status"
     for line in reader.text(path).splitlines():

@@ -31,6 +31,9 @@ import torch
 from recoup import _C
 from recoup.warning import RecoupWarning
 
+WATCHER = "recoup-watcher"
+"""Name of recoup's own thread, which uses no tensor."""
+
 _CONTAINERS = (dict, list, tuple, set, frozenset, collections.deque)
 
 
@@ -64,9 +67,10 @@ def offer(engine: _C.Budget, device: torch.device) -> None:
 
 def _reason_against(objects: Iterable[object], device: torch.device) -> str:
     """Why any tensor may be in use by other code; empty if no tensor is."""
-    others = sys._current_frames().keys() - {threading.get_ident()}
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    ours = {number for number, name in names.items() if name == WATCHER}
+    others = sys._current_frames().keys() - {threading.get_ident()} - ours
     if others:
-        names = {thread.ident: thread.name for thread in threading.enumerate()}
         running = ", ".join(sorted(names.get(other, "an unnamed thread") for other in others))
         return (
             f"other Python threads are running and may use them: {running}. Open the scope before "

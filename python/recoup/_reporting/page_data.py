@@ -1,5 +1,6 @@
 """The data of a page about a run, as JSON has it."""
 
+import dataclasses
 import platform
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -39,6 +40,7 @@ def page_data(
         "settings": run.settings(),
         "wall_ns": wall_ns,
         "device": str(run.device),
+        "budget_changes": [dataclasses.asdict(change) for change in run.budget_changes()],
         "failures": [failure.to_dict() for failure in failures],
         "stats": stats.to_groups(),
         "peak": {

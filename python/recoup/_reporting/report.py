@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 from recoup._memory.sizes import format_bytes
-from recoup.rows import CopyWait, Holder, KeptGraphs, ModuleWork, PinnedValue
+from recoup.rows import BudgetChange, CopyWait, Holder, KeptGraphs, ModuleWork, PinnedValue
 from recoup.stats import Stats
 
 _PINNED_ROWS = 10
@@ -22,6 +22,7 @@ def format_report(
     steps: int = 0,
     copy_waits: Sequence[CopyWait] = (),
     kept_graphs: Sequence[KeptGraphs] = (),
+    budget_changes: Sequence[BudgetChange] = (),
     holders: Sequence[Holder] = (),
     modules: Sequence[ModuleWork] = (),
 ) -> str:
@@ -29,10 +30,12 @@ def format_report(
 
     steps: number of marked steps; with a spill tier it relates the copies to a step.
     The other parameters are the rows of `Run.pinned()`, `Run.copy_waits()`, `Run.kept_graphs()`,
-    `Run.holders()` and `Run.work()`. Pinned values of one reason and op are added up.
+    `Run.budget_changes()`, `Run.holders()` and `Run.work()`. Pinned values of one reason and op are
+    added up.
     """
     parts = [
         f"recoup: policy {policy}, budget {_exact(stats.budget_bytes)}",
+        *([budget_line(budget_changes)] if budget_changes else []),
         _memory_table(stats),
         _work_table(stats, steps),
         _time_table(stats),
@@ -80,6 +83,19 @@ def _exact(count: int) -> str:
 
 def _percent(part: int, whole: int) -> str:
     return f"{100 * part / whole:.1f} %" if whole else "-"
+
+
+def budget_line(changes: Sequence[BudgetChange]) -> str:
+    """That the budget has changed, how often, and its lowest size, in words."""
+    said = f"The budget followed the machine's memory: {counted(len(changes), 'change')}"
+    lowest = min(changes, key=lambda change: change.after_bytes)
+    if lowest.after_bytes >= changes[0].before_bytes:
+        return f"{said}, at least {format_bytes(changes[0].before_bytes)}."
+    return (
+        f"{said}. The lowest was {format_bytes(lowest.after_bytes)}, "
+        f"{format_ns(lowest.start_ns)} after the scope began, when "
+        f"{format_bytes(lowest.free_bytes)} were free according to {lowest.source}."
+    )
 
 
 def _memory_table(stats: Stats) -> str:

@@ -21,6 +21,7 @@ FLAGS: Mapping[str, str] = types.MappingProxyType(
         "verify": "--verify",
         "spill": "--spill",
         "spill_dir": "--spill-dir",
+        "adapt": "--adapt",
         "trace": "--trace",
     }
 )

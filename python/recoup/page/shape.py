@@ -41,6 +41,15 @@ REPORT = {
     "wall_ns": int,
     "device": str,
     "stats": Each(Each(int)),
+    "budget_changes": [
+        {
+            "start_ns": int,
+            "before_bytes": int,
+            "after_bytes": int,
+            "free_bytes": int,
+            "source": str,
+        }
+    ],
     "failures": [
         {
             "where": OneOf(["body", "exit"]),

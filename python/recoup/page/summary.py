@@ -5,9 +5,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from recoup._memory.sizes import format_bytes
-from recoup._reporting.report import format_ns
+from recoup._reporting.report import budget_line, format_ns
 from recoup.page.palette import KINDS
 from recoup.page.texts import NOTHING, count_text, escape, percent, ratio_text
+from recoup.rows import BudgetChange
 from recoup.stats import ADDED_NS
 
 
@@ -33,6 +34,7 @@ def figures(report: Mapping[str, Any]) -> str:
     """Peak of the budget, time over plain time, and replays."""
     counts = counters(report)
     parts = (_peak_figure(report, counts), _time_figure(counts), _replay_figure(counts))
+    changes = [BudgetChange(**change) for change in report["budget_changes"]]
     return (
         '<dl class="figures">'
         + "".join(
@@ -40,12 +42,14 @@ def figures(report: Mapping[str, Any]) -> str:
             for name, value, note in parts
         )
         + "</dl>"
+        + (f'<p class="note">{escape(budget_line(changes))}</p>' if changes else "")
     )
 
 
 def _peak_figure(report: Mapping[str, Any], counts: Mapping[str, int]) -> tuple[str, str, str]:
     peak = report["peak"]["bytes"]
-    budget = counts.get("budget_bytes") or (report["step"] or {}).get("budget_bytes")
+    budget = counts.get("budget_bytes") or (report["step"] or {}).get("budget_bytes") or 0
+    budget = max([budget, *(change["before_bytes"] for change in report["budget_changes"])])
     note = f"{percent(peak, budget)} of {format_bytes(budget)}" if budget else "without a budget"
     return "Peak", format_bytes(peak), note
 

@@ -152,8 +152,8 @@ def test_report(tmp_path: Path) -> None:
     assert (result.returncode, result.stderr) == (0, "")
     data = json.loads(report.read_text())
     assert list(data) == [
-        "title", "command", "versions", "settings", "wall_ns", "device", "failures", "stats",
-        "peak", "modules", "pinned",
+        "title", "command", "versions", "settings", "wall_ns", "device", "budget_changes",
+        "failures", "stats", "peak", "modules", "pinned",
     ]  # fmt: skip
     assert (data["title"], data["device"]) == ("script.py arg", "cpu")
     assert data["command"] == ["script.py", "arg"]

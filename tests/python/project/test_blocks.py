@@ -83,6 +83,7 @@ NOT_RUN = {
     ("docs/cuda-design.md", 1): "a drawing",
     ("docs/cuda-design.md", 2): "a drawing",
     ("docs/life-of-an-op.md", 1): "a drawing",
+    ("docs/pytest.md", 2): "a test suite; tests/python/project/test_pytest_plugin.py runs others",
     ("docs/run.md", 2): "a summary with names for its numbers; docs/messages.md has real ones",
     ("docs/suggest.md", 2): "an output whose times belong to one machine",
     ("docs/suggest.md", 3): "an output whose times belong to one machine",
@@ -94,6 +95,7 @@ NOT_RUN = {
 NOT_CHECKED = {
     "[": "a builtin of the shell",
     "apt": "installs packages of the system",
+    "pytest": "tests/python/project/test_pytest_plugin.py uses the plugin's options",
     "rm": "removes a file that is not in the repository",
 }
 """Programs in blocks of commands of which nothing is checked, with the reason."""

@@ -89,6 +89,7 @@ def _load_all() -> None:
     """What the cases would each load."""
     import torch
 
+    import recoup.commands.compare.command
     import recoup.commands.suggest.command
     import recoup.commands.verify.command
     import recoup.offline.dtr_log

@@ -24,6 +24,7 @@ ROWS = {
     "kept_graphs": recoup.KeptGraphs,
     "timeline": recoup.Moment,
     "decisions": recoup.Decision,
+    "budget_changes": recoup.BudgetChange,
 }
 """The row type of each method."""
 EXAMPLES = [
@@ -36,6 +37,9 @@ EXAMPLES = [
     recoup.KeptGraphs(reason="because", calls=3),
     recoup.Moment("op", "aten::add", 0, 1, 2),
     recoup.Decision("move", 1, 2),
+    recoup.BudgetChange(
+        start_ns=1, before_bytes=3, after_bytes=2, free_bytes=1, source="/proc/meminfo"
+    ),
 ]
 
 

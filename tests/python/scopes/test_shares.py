@@ -77,7 +77,7 @@ def test_invalid_percentages(text: str) -> None:
         recoup.budget(text)
 
 
-@pytest.mark.parametrize("value", ["four", "60 percent", "0", True, 0.6, None])
+@pytest.mark.parametrize("value", ["four", "60 percent", "0", True, 0.6])
 def test_errors_about_sizes_mention_shares(value: Any) -> None:
     with pytest.raises((ValueError, TypeError), match=r"a share such as '60%'.* or 'auto'.*got"):
         recoup.budget(value)

@@ -13,8 +13,11 @@ LeaveFree = Callable[[int], None]
 
 
 def write(path: Path, text: object) -> None:
+    """Writes a file at once: another thread may read it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"{text}\n")
+    new = path.with_name(f"{path.name}.new")
+    new.write_text(f"{text}\n")
+    new.replace(path)
 
 
 def made_up(folder: Path, *, cgroup: str = "", available: int = 48 * GIB) -> Roots:

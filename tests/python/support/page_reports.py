@@ -246,6 +246,7 @@ def plain_report() -> dict[str, Any]:
         "wall_ns": 74_000_000_000,
         "device": "cpu",
         "stats": {},
+        "budget_changes": [],
         "failures": [],
         "peak": {"bytes": 0, "rows": []},
         "modules": [],

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from recoup._memory.defaults import default_of
 from recoup._memory.share_text import parse_share
 from recoup._memory.sizes import missing_unit, parse_bytes
 from recoup._reporting.files import utf8_name
@@ -97,6 +98,12 @@ def add_budget_arguments(run: argparse.ArgumentParser) -> None:
         "60%%, or auto; optional with --trace",
     )
     run.add_argument(
+        "--adapt",
+        action="store_true",
+        default=None,
+        help="reduce the budget while other processes take the machine's memory",
+    )
+    run.add_argument(
         "--policy",
         type=policy(),
         metavar="NAME",
@@ -154,6 +161,7 @@ def add_budget_arguments(run: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
+    _take_defaults(options)
     _require_budget(options)
     _check_together(options)
     _check_files(options)
@@ -165,6 +173,22 @@ def _run(options: argparse.Namespace) -> int:
     from recoup.commands.run.command import run
 
     return run(options, ending)
+
+
+def _take_defaults(options: argparse.Namespace) -> None:
+    """Sets what the command line does not give from the environment or pyproject.toml."""
+    for name, parse in (("budget", budget), ("spill", size)):
+        if getattr(options, name) is not None:
+            continue
+        try:
+            default = default_of(name)
+        except ValueError as error:
+            options.fail(str(error))
+        if default is not None:
+            try:
+                setattr(options, name, parse(str(default.value)))
+            except argparse.ArgumentTypeError as error:
+                options.fail(f"{default.source} {error}")
 
 
 def _require_budget(options: argparse.Namespace) -> None:

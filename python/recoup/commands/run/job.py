@@ -86,12 +86,14 @@ class Job:
                 self._own.say_at_the_end(f"recoup run: cannot write the {what}: {error}")
         if not self._options.quiet:
             cost_model = self._settings["cost_model"]
-            self._own.say_at_the_end(*summary_lines(self._run.stats(), cost_model, files))
+            changes = self._run.budget_changes()
+            lines = summary_lines(self._run.stats(), cost_model, files, changes)
+            self._own.say_at_the_end(*lines)
         return is_complete
 
     def _leave(self, run: Run) -> None:
         # The program is over, so no code needs the values that are evicted or spilled.
-        if self._settings["spill"] is not None:
+        if self._settings["spill"] is not None or self._settings["adapt"]:
             run._abandon()
             return
         try:

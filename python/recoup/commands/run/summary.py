@@ -1,23 +1,33 @@
 """The summary that `recoup run` prints at the end."""
 
+from collections.abc import Sequence
+
 from recoup._memory.sizes import format_bytes
-from recoup._reporting.report import counted, format_ns
+from recoup._reporting.report import budget_line, counted, format_ns
+from recoup.rows import BudgetChange
 from recoup.stats import Stats
 
 
-def summary_lines(stats: Stats, cost_model: str, files: dict[str, str]) -> list[str]:
+def summary_lines(
+    stats: Stats, cost_model: str, files: dict[str, str], changes: Sequence[BudgetChange] = ()
+) -> list[str]:
     """Returns three lines: memory, time, and the number of replays with the paths of `files`.
 
+    A fourth says that the budget has changed.
+
     files: the kind of each file that was written, such as "report", and its path.
+    changes: the changes of the budget.
     """
-    share = 100 * stats.peak_bytes / stats.budget_bytes
-    peak, budget = format_bytes(stats.peak_bytes), format_bytes(stats.budget_bytes)
+    largest = max(stats.budget_bytes, *(change.before_bytes for change in changes), 0)
+    share = 100 * stats.peak_bytes / largest
+    peak, budget = format_bytes(stats.peak_bytes), format_bytes(largest)
     done = [counted(stats.replays, "replay")]
     done += [f"{what} in {_shown(path)}" for what, path in files.items()]
     return [
         f"recoup: peak {peak} of a budget of {budget} ({share:.1f} %)",
         f"recoup: {_time(stats, cost_model)}",
         f"recoup: {', '.join(done)}",
+        *([f"recoup: {budget_line(changes)}"] if changes else []),
     ]
 
 

@@ -3,6 +3,7 @@
 from message_cases.case import Case, calls, programs
 
 ARGUMENTS = calls("""
+recoup.budget()
 recoup.budget(0)
 recoup.budget("0MB")
 recoup.budget(True)
@@ -39,6 +40,9 @@ recoup.budget("1MiB", trace="a.rtrace", profile="decisions")
 recoup.budget("1MiB", trace=b"\\xff.rtrace")
 recoup.trace("no/such/folder.rtrace").__enter__()
 recoup.allow_replay("op")
+recoup.verify("train.py", "other.py")
+recoup.verify(print, print, steps=0)
+recoup.verify(print, print)
 recoup.evict(3)
 recoup.pin("x").__enter__()
 recoup.evictt
@@ -56,6 +60,23 @@ os.environ["RECOUP_TEST_AIDS"] = "poisson"
 with recoup.budget("1MiB"):
     pass
 ---
+os.environ["RECOUP_BUDGET"] = "much"
+recoup.budget()
+---
+Path("pyproject.toml").write_text("tool.recoup = {bugdet = '4GiB'}")
+recoup.budget()
+---
+Path("pyproject.toml").write_text("tool.recoup = {budget = 4.5}")
+recoup.budget()
+---
+Path("pyproject.toml").write_text("tool.recoup = '4GiB'")
+recoup.budget()
+---
+Path("pyproject.toml").write_text("[tool.recoup")
+recoup.budget()
+---
+recoup.verify(lambda: recoup.verify(print, print), print)
+---
 cgroup_with(1 << 20)
 recoup.budget("2MiB")
 ---
@@ -68,6 +89,11 @@ recoup.torch_version.require("9.9.0")
 recoup.torch_version._source = lambda: (None, False)
 recoup.torch_version.require("9.9.0")
 """) + programs("""
+machine_with("100MiB")
+with recoup.budget("200MiB", adapt=True) as run:
+    pass
+print(run.report().splitlines()[2])
+---
 machine_with("1B")
 with recoup.budget("auto"):
     pass

@@ -1,7 +1,10 @@
 """Messages of the command line, by command."""
 
+import json
+
 from message_cases import trace_files
 from message_cases.case import Case, commands
+from page_reports import failed_report, plain_report
 from test_cli_mistakes import MISTAKES, OTHERS
 
 EMPTY = {"script.py": "", "run.rtrace": "", "dtr.log": "", "b.csv": ""}
@@ -238,6 +241,15 @@ recoup verify varies.py -- killed.py
 recoup verify varies.py -- --spill 1MiB --spill-dir not-there --budget 1MiB
 """, files=VERIFIED)  # fmt: skip
 
+COMPARED = {
+    name: json.dumps({key: value for key, value in report.items() if key != "step"})
+    for name, report in (("a.json", plain_report()), ("b.json", failed_report()))
+}
+COMPARE = commands("""
+recoup compare a.json b.json
+recoup compare some.json a.json
+""", files=PROGRAMS | COMPARED)  # fmt: skip
+
 DOCTOR = commands("""
 recoup doctor --spill-dir /dev/shm
 recoup doctor --spill-dir not-there
@@ -253,6 +265,7 @@ SECTIONS: dict[str, list[Case]] = {
         f"recoup {name}": mistakes(name) + commands(lines, files=TRACES, masked=name == "layout")
         for name, lines in OFFLINE.items()
     },
+    "recoup compare": mistakes("compare") + COMPARE,
     "recoup verify": mistakes("verify") + VERIFY,
     "recoup bench": mistakes("bench") + BENCH,
     "recoup doctor and recoup policies": mistakes("doctor") + mistakes("policies") + DOCTOR,

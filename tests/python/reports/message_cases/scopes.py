@@ -41,6 +41,12 @@ with recoup.budget("1MiB") as run:
     x.add(1)
     run.set_budget(1024)
 ---
+with recoup.budget("1MiB") as run:
+    run.set_budget("1B")
+---
+with recoup.budget("1MiB") as run:
+    run._engine.count_pages()
+---
 with recoup.budget("4MiB", options=recoup.Options(max_replay_ratio=1e-9, small_result_bytes=0)):
     value = torch.ones(1 << 16).exp().log().exp().log()
     recoup.evict(value)

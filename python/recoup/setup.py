@@ -1,0 +1,30 @@
+"""The parameters of a scope."""
+
+import dataclasses
+
+import torch
+
+from recoup import _C
+from recoup._memory.share_text import Share
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Setup:
+    """The parameters of each run of a scope."""
+
+    options: _C.Options
+    device: torch.device
+    trace: str | None = None
+    """File to record the trace to; None: no recording."""
+    decisions: bool = False
+    """Whether the engine's decisions are kept."""
+    modules: bool = False
+    """Whether memory and time are attributed to modules."""
+    lines: bool = False
+    """Whether the program line that ran each op is recorded."""
+    timeline: bool = False
+    """Whether the time of each event is recorded."""
+    adapts: bool = False
+    """Whether the budget follows the memory that the machine has."""
+    share: Share | None = None
+    """Determines the budget when the scope begins, overriding that of the options; None: a size."""
