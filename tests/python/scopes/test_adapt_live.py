@@ -24,6 +24,7 @@ from recoup._memory.machine import Limit
 from recoup._memory.sizes import parse_bytes
 from recoup._memory.watcher import Watcher
 from recoup._patching.outside import WATCHER
+from resident import resident_bytes
 
 MIB = 1 << 20
 RESERVE = 32 * MIB  # of a limit of 2 GiB
@@ -229,15 +230,6 @@ for _ in range(int(sys.argv[2])):
 time.sleep(600)
 """
 LIMIT = 800 * MIB
-
-
-def resident_bytes(process: int) -> int:
-    """Resident bytes of a process; 0 after its end."""
-    try:
-        pages = Path(f"/proc/{process}/statm").read_text().split()[1]
-    except OSError:
-        return 0
-    return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
 def squeezed(command: list[object], folder: Path) -> tuple[int, str, str]:

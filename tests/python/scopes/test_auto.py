@@ -13,6 +13,7 @@ import pytest
 import warm_python
 from made_up_machine import write
 from recoup._memory.machine import REAL
+from resident import resident_bytes
 
 MIB = 1 << 20
 LIMIT = 600 * MIB
@@ -42,15 +43,6 @@ print(digest.hexdigest())
 def script(tmp_path: Path) -> Path:
     write(tmp_path / "train.py", TRAIN)
     return tmp_path / "train.py"
-
-
-def resident_bytes(process: int) -> int:
-    """Resident bytes of a process; 0 after its end."""
-    try:
-        pages = Path(f"/proc/{process}/statm").read_text().split()[1]
-    except OSError:
-        return 0
-    return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
 def watched(command: Sequence[object], limit_bytes: int | None) -> tuple[int, str, str, int]:
