@@ -40,11 +40,11 @@ class Watch:
         module_names.collect_calls(self._called)
         module_names.PATCHES.install(self)
         _watches.append(self)
-        _PATCHES.install(self)
+        PATCHES.install(self)
 
     def stop(self) -> None:
         """Restores what `start` has replaced."""
-        _PATCHES.remove(self)
+        PATCHES.remove(self)
         _watches[:] = [each for each in _watches if each is not self]
         module_names.PATCHES.remove(self)
         module_names.stop_collecting(self._called)
@@ -112,7 +112,7 @@ def _noting_losses(original: Callable[..., Any]) -> Callable[..., Any]:
     return backward
 
 
-_PATCHES = Patches([Replacement(torch.autograd, "backward", _noting_losses)])
+PATCHES = Patches([Replacement(torch.autograd, "backward", _noting_losses)])
 
 
 def _module_of(tensor: int) -> ModuleName:

@@ -12,6 +12,7 @@ from patched import OF_SCOPES, rows_of_scopes, tables
 from recoup._patching import module_names
 from recoup._patching.late_patches import LatePatches
 from recoup._patching.patches import Patches, Replacement
+from recoup._verify import state as verify_state
 from torch_versions import RUNNING
 
 TABLES = tables()
@@ -49,7 +50,7 @@ def test_optional_names_exist_in_the_stub(table: Patches | LatePatches) -> None:
 
 def test_every_table_is_used() -> None:
     assert {id(table) for table in TABLES.values()} == {
-        id(table) for table in (*OF_SCOPES, module_names.PATCHES)
+        id(table) for table in (*OF_SCOPES, module_names.PATCHES, verify_state.PATCHES)
     }
 
 
