@@ -37,27 +37,32 @@ std::string OutOfBudgetReport::headline() const {
   if (asked <= Bytes(0)) {
     return head + reason;
   }
+  const char* const whose = shared > Bytes(0) ? "this process's part of " : "the budget of ";
   if (fragmented) {
-    return detail::str_cat(head, short_text(asked), " are free in the budget of ",
-                           short_text(budget), ", but not in one piece");
+    return detail::str_cat(head, short_text(asked), " are free in ", whose, short_text(budget),
+                           ", but not in one piece");
   }
-  return detail::str_cat(head, short_text(asked), " more do not fit in the budget of ",
-                         short_text(budget), reason.empty() ? "" : "; ", reason);
+  return detail::str_cat(head, short_text(asked), " more do not fit in ", whose, short_text(budget),
+                         reason.empty() ? "" : "; ", reason);
 }
 
 std::string OutOfBudgetReport::to_string() const {
   using detail::str_cat;
   std::string text = headline() + ".\n";
-  text += row("budget", budget);
+  const bool is_part = shared > Bytes(0);
+  const char* const budget_name = is_part ? "part" : "budget";
+  text += row("shared budget", shared);
+  text += row(is_part ? "part of this process" : "budget", budget);
   text += row("cannot be recomputed", non_recomputable);
   text += row("pinned, in use, or escaped", pinned);
   text += row("workspace of kernels", workspace);
   text += row("outside the pool", external);
   text += row("can be evicted", evictable);
   text += row("largest range that can be freed", largest_window);
-  text += row("least budget that could be enough", least);
-  text += row("budget that is most likely enough", enough > Bytes(0) ? likely : Bytes(0));
-  text += row("budget that is enough", enough);
+  text += row(str_cat("least ", budget_name, " that could be enough"), least);
+  text += row(str_cat(budget_name, " that is most likely enough"),
+              enough > Bytes(0) ? likely : Bytes(0));
+  text += row(str_cat(budget_name, " that is enough"), enough);
   if (fragmented) {
     text += str_cat("Immovable blocks divide the free memory: ", immovable,
                     " are pinned, in use, or escaped to other code. ");
@@ -74,6 +79,12 @@ std::string OutOfBudgetReport::to_string() const {
   if (leaving) {
     return text + str_cat("Next: run.resume(\"", size,
                           "\"). It restores evicted tensors and completes the exit.");
+  }
+  if (is_part) {
+    const std::string total = detail::short_size(shared + enough - budget);
+    return text + str_cat("Next: a shared budget of ", total,
+                          " for all processes. This is enough for everything that ran so far and "
+                          "for this allocation, if the other processes take no more than now.");
   }
   return text + str_cat("Next: recoup.budget(\"", size, "\"), or recoup run --budget ", size,
                         ". This is enough for everything that ran so far and for this allocation; "

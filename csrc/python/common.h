@@ -15,6 +15,7 @@
 #include "recoup/options.h"
 #include "recoup/simulate.h"
 #include "recoup/stats.h"
+#include "recoup/torch.h"
 
 namespace recoup {
 
@@ -70,5 +71,7 @@ void bind_compiled(py::module_& module);
 void bind_attribution(py::module_& module);
 void bind_scripts(py::module_& module);
 void bind_collectives(py::module_& module);
+// Adds to the class of budgets.
+void bind_share(py::class_<Budget>& budget);
 
 }  // namespace recoup

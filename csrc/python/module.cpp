@@ -181,7 +181,9 @@ py::list policy_list() {
 }
 
 void bind_engine(py::module_& module) {
-  py::class_<Budget>(module, "Budget", py::is_final())
+  py::class_<Budget> budget(module, "Budget", py::is_final());
+  bind_share(budget);
+  budget
       .def(py::init([](const Options& options, const std::string& device) {
              return os_errors([&] { return std::make_unique<Budget>(options, device); });
            }),

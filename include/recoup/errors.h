@@ -30,6 +30,7 @@ struct RECOUP_API OutOfBudgetReport {
   // A budget in which the run up to and including this allocation fits; later ops may need more. 0:
   // no budget helps.
   Bytes enough;
+  Bytes shared;        // the budget that this process shares with others; 0: it does not
   std::string reason;  // a sentence, if the cause is other than a lack of bytes; otherwise empty
   bool fragmented = false;  // enough bytes were free, but not in one block
   int immovable = 0;        // number of immovable blocks in the pool

@@ -16,6 +16,7 @@
 #include "recoup/errors.h"
 #include "recoup/options.h"
 #include "recoup/policy.h"
+#include "recoup/share.h"
 #include "recoup/simulate.h"
 #include "recoup/stats.h"
 
@@ -24,6 +25,7 @@ namespace recoup {
 namespace detail {
 class BudgetScope;
 class Session;
+class SharedBudget;
 }  // namespace detail
 
 // A scope in which the tensor memory of one device stays within a budget. It lasts from `enter` to
@@ -55,6 +57,27 @@ class RECOUP_API Budget {
   // they do not fit, and then keeps the old budget. Throws std::invalid_argument for a smaller one
   // on a GPU, and std::logic_error once the scope has ended.
   void set_budget(Bytes budget);
+  // Shares a budget of `total` bytes with all processes that name the same file, which should be in
+  // memory, such as /dev/shm. The budget of this scope, its part, is small at first. When an op
+  // does not fit, the part grows by what the others have not taken. Before an op fails, it waits
+  // for give() of the others, which their programs call from a thread of their own. On the CPU
+  // only, and before `enter`. Throws std::invalid_argument if the others share another total,
+  // std::system_error if the file cannot be used, and std::runtime_error if nothing is left.
+  void share(const std::string& file, Bytes total);
+  // Reduces the part to `budget`, and leaves the difference to the other processes. While an op
+  // runs, by free bytes only: it does not wait for the op. False: that many bytes cannot be freed
+  // now. Throws std::logic_error if the budget is not shared, as the functions below.
+  [[nodiscard]] bool give(Bytes budget);
+  // Tells the other processes how large a part this scope could use, and how much memory worker
+  // processes of this one take, which is charged to the shared budget.
+  void publish_share(Bytes demand, Bytes workers);
+  // The part grows to at most `limit` from now on, unless an op would fail.
+  void limit_share(Bytes limit);
+  // The processes that share the budget, and what this one has asked of the others.
+  [[nodiscard]] std::vector<SharePart> share_parts() const;
+  [[nodiscard]] ShareCounters share_counters() const;
+  // The peak of the charged bytes since the last call.
+  [[nodiscard]] Bytes take_recent_peak();
   // Starts a new peak of the charged bytes at what is charged now.
   void reset_peak();
   // Counts the pages of the pool that take memory, for committed(). Call it before `enter`;
@@ -107,6 +130,8 @@ class RECOUP_API Budget {
 
  private:
   void end_as_it_is(bool keeps_trace);
+  void keep_results();
+  [[nodiscard]] detail::SharedBudget& shared() const;
 
   std::unique_ptr<detail::BudgetScope> scope_;
   Stats last_stats_;
@@ -114,6 +139,7 @@ class RECOUP_API Budget {
   std::vector<CopyWaitRow> last_copy_waits_;
   std::vector<Decision> last_decisions_;
   Attribution last_attribution_;
+  ShareCounters last_share_;
 };
 
 // Attributes what this thread does from now on to a module's forward pass, or to a step of an

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from recoup.rows import BudgetChange, CopyWait, Holder, KeptGraphs, ModuleWork, PinnedValue
     from recoup.run import Run
     from recoup.scope import budget, trace
+    from recoup.shared import SharedBudget, SharedPart
     from recoup.stats import Stats
     from recoup.tensors import allow_replay, evict, is_resident, materialize, pin
     from recoup.verification import Verification, verify
@@ -56,6 +57,8 @@ __all__ = [
     "Policy",
     "RecoupWarning",
     "Run",
+    "SharedBudget",
+    "SharedPart",
     "Simulation",
     "Stats",
     "Trace",
@@ -96,6 +99,8 @@ _HOMES = {
     "Policy": "known_names",
     "RecoupWarning": "warning",
     "Run": "run",
+    "SharedBudget": "shared",
+    "SharedPart": "shared",
     "Simulation": "offline.traces",
     "Stats": "stats",
     "Trace": "offline.traces",

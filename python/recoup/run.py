@@ -8,13 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from recoup import _C, gpus
-from recoup._memory.device_memory import free_bytes as free_bytes
-from recoup._memory.device_memory import memory_bytes as memory_bytes
 from recoup._memory.device_memory import no_addresses, parse_size
-from recoup._memory.device_memory import outside_bytes as outside_bytes
 from recoup._memory.shares import Sizing
 from recoup._memory.sizes import format_bytes
-from recoup._memory.watcher import Watcher
 from recoup._patching import (
     collectives,
     compiled,
@@ -31,11 +27,13 @@ from recoup._reporting.failures import Failure, Where, failure_of, note_holders
 from recoup._reporting.files import write_atomically
 from recoup._reporting.moments import Moment, chrome_json
 from recoup._reporting.report import format_memory, format_report, run_line
+from recoup.adjusting import changes_of, make_adjuster, set_budget, shared_budget, stats_of
 from recoup.decisions import Decision
 from recoup.errors import OutOfBudgetError, add_note
 from recoup.known_names import core_policies
 from recoup.rows import BudgetChange, CopyWait, Holder, KeptGraphs, ModuleWork, PinnedValue
 from recoup.setup import Setup
+from recoup.shared import SharedBudget
 from recoup.stats import Stats
 
 
@@ -58,12 +56,7 @@ class Run:
             if self.device.type != "cpu":
                 raise
             raise RuntimeError(no_addresses()) from None
-        self._watcher: Watcher | None = None
-        if setup.adapts:
-            self._engine.count_pages()
-            is_auto = setup.share is not None and setup.share.fraction is None
-            most = memory_bytes(self.device) if is_auto else options.as_dict()["budget_bytes"]
-            self._watcher = Watcher(self._engine, most)
+        self._adjuster = make_adjuster(setup, self._engine, options.as_dict()["budget_bytes"])
         if setup.trace is not None:
             self._engine.record(setup.trace)
         self._options = options.as_dict()
@@ -97,7 +90,7 @@ class Run:
 
     def stats(self) -> Stats:
         """The engine's counters and gauges at this moment. May be called from any thread."""
-        return Stats.from_engine(self._engine.stats())
+        return stats_of(self._adjuster, self._engine)
 
     def pinned(self) -> list[PinnedValue]:
         """Values that cannot be evicted, largest first; after the scope those of its end."""
@@ -191,7 +184,11 @@ class Run:
 
     def budget_changes(self) -> list[BudgetChange]:
         """Changes of the budget by `recoup.budget(adapt=True)`, in order."""
-        return [] if self._watcher is None else self._watcher.changes
+        return changes_of(self._adjuster)
+
+    def shared_budget(self) -> SharedBudget | None:
+        """The budget of all processes that share one; None without `recoup.budget(share=...)`."""
+        return shared_budget(self._adjuster, self._engine)
 
     def decisions(self) -> list[Decision]:
         """The engine's decisions in order; empty unless `recoup.budget(profile="decisions")`."""
@@ -213,7 +210,7 @@ class Run:
 
     def _after_step(self) -> None:
         self._steps += 1
-        if self._sizing is not None and self._watcher is None:
+        if self._sizing is not None and self._adjuster is None:
             self._sizing.after_step(self._engine)
 
     def report(self) -> str:
@@ -230,6 +227,7 @@ class Run:
             copy_waits=self.copy_waits(),
             kept_graphs=self.kept_graphs(),
             budget_changes=self.budget_changes(),
+            shared=self.shared_budget(),
             holders=self.holders() if self._attribution else (),
             modules=self.work() if self._attribution else (),
         )
@@ -274,7 +272,7 @@ class Run:
         """
         suspension.require_suspended(self._engine, was_left=self._was_left)
         try:
-            size = self._parse(budget)
+            size = parse_size(budget, self.device)
             if size < (least := self._engine.stats()["budget_bytes"]):
                 raise ValueError(
                     f"run.resume needs at least the scope's budget, {format_bytes(least)}"
@@ -293,12 +291,11 @@ class Run:
             tensor is restored when it is used next. A smaller budget evicts at once until the
             charged bytes fit.
         Raises OutOfBudgetError, without a change, if the tensors that cannot be evicted do not fit,
-        ValueError or TypeError as `recoup.budget`, and RuntimeError if the scope is not open.
+        ValueError or TypeError as `recoup.budget`, ValueError if the budget is shared, and
+        RuntimeError if the scope is not open.
         """
         suspension.require_open(self._engine, "set_budget", was_left=self._was_left)
-        self._engine.set_budget(size := self._parse(budget))
-        if self._watcher is not None:
-            self._watcher.most_bytes = size
+        set_budget(self._adjuster, self._engine, parse_size(budget, self.device))
 
     @property
     def _was_left(self) -> bool:
@@ -308,9 +305,6 @@ class Run:
     def _is_open(self) -> bool:
         """Whether the scope is entered and not left, or suspended."""
         return self._engine.entered() or self._engine.suspended()
-
-    def _parse(self, budget: int | str) -> int:
-        return parse_size(budget, self.device)
 
     # An interrupt can end the methods below between any two instructions. So they ask the engine,
     # whose calls are atomic, for the current state, and each part is idempotent: see
@@ -325,14 +319,14 @@ class Run:
         observers.enter(self._key)
         if self._attribution:
             self._attribution.enter(self._key)
-        if self._watcher is not None:
-            self._watcher.start()  # a thread that starts later would withdraw the offers
+        if self._adjuster is not None:
+            self._adjuster.start()  # a thread that starts later would withdraw the offers
         if self._brings_in:
             outside.offer(self._engine, self.device)
         if self._sizing is not None:
             self._sizing.enter()
-        if self._watcher is not None:
-            self._watcher.begin()
+        if self._adjuster is not None:
+            self._adjuster.begin()
 
     def _exit(self, error: BaseException | None) -> None:
         """Ends a `with` block; `error` is the exception that its body raised."""
@@ -360,8 +354,8 @@ class Run:
         gpus.forget_workspaces(self.device)
         self._release()
         self._last_look()
-        if self._watcher is not None and self._engine.entered():
-            self._watcher.widen()
+        if self._adjuster is not None and self._engine.entered():
+            self._adjuster.widen()
         try:
             self._leave_engine()
         except OutOfBudgetError as error:
@@ -391,8 +385,8 @@ class Run:
         self._pinned = self._engine.pinned()
 
     def _release(self) -> None:
-        if self._watcher is not None:
-            self._watcher.stop()
+        if self._adjuster is not None:
+            self._adjuster.stop()
         if self._sizing is not None:
             self._sizing.leave()
 

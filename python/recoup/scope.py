@@ -10,6 +10,7 @@ import torch
 from recoup import _C, gpus
 from recoup._memory.defaults import default_of
 from recoup._memory.device_memory import free_bytes, memory_bytes, parse_size
+from recoup._memory.share_group import check_share
 from recoup._memory.share_text import ALSO_ALLOWED, parse_share
 from recoup._memory.sizes import missing_unit, parse_bytes
 from recoup._reporting.files import utf8_name
@@ -31,6 +32,7 @@ def budget(
     profile: Profile | Collection[Profile] | None = None,
     trace: str | os.PathLike[str] | None = None,
     adapt: bool = False,
+    share: str | None = None,
     options: Options | None = None,
 ) -> Budget:
     """Returns a scope in which tensor memory never exceeds `budget`.
@@ -73,6 +75,11 @@ def budget(
         memory, before the kernel kills this one, and increase it again; never beyond `budget`, or
         for "auto" beyond the memory that the process may take. For the CPU. See
         `Run.budget_changes`.
+    share: "node": `budget` is the budget of all processes of this machine that share it: the
+        children of one parent, such as the ranks of torchrun. "group:name": all processes of this
+        user that give this name. Memory that one process does not use is for the others; memory
+        of worker processes is charged, too. For a size and the CPU. See `Run.shared_budget` and
+        docs/shared-budgets.md.
     trace: file to which the program's ops are recorded; see `recoup.trace`.
     options: tuning and ablations. None: `Options()`.
 
@@ -93,7 +100,10 @@ def budget(
     on = gpus.parse_device(device)
     if adapt and on.type != "cpu":
         raise ValueError("adapt=True is for budgets of the CPU: leave it out for a GPU")
-    share = parse_share(budget, name=name)
+    percent = parse_share(budget, name=name)
+    if share is not None:
+        check_share(share)
+        _check_shared(budget, on, is_size=percent is None, adapts=adapt)
     tuning = dict(vars(options))
     block_size_bytes = 0
     if (block_size := tuning.pop("block_size")) is not None:
@@ -101,7 +111,7 @@ def budget(
     made = _C.Options(
         # A share's size is determined when the scope begins; until then use its upper bound.
         budget_bytes=memory_bytes(on)
-        if share
+        if percent
         else parse_size(budget, on, name=name, also=ALSO_ALLOWED),
         policy=policy,
         verify=verify,
@@ -123,10 +133,23 @@ def budget(
             modules=bool(recorded - {"decisions"}),
             lines="lines" in recorded,
             timeline="timeline" in recorded,
-            share=share,
+            share=percent,
             adapts=adapt,
+            shared_as=share,
         )
     )
+
+
+def _check_shared(budget: object, device: torch.device, *, is_size: bool, adapts: bool) -> None:
+    if device.type != "cpu":
+        raise ValueError("share is for budgets of the CPU: leave it out for a GPU")
+    if not is_size:
+        raise ValueError(
+            f"share needs a budget as a size such as '16GiB', since all processes must give the "
+            f"same one; got {budget!r}"
+        )
+    if adapts:
+        raise ValueError("share and adapt=True cannot be combined: leave one out")
 
 
 def _default(setting: str) -> tuple[int | str, str]:

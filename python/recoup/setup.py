@@ -26,5 +26,7 @@ class Setup:
     """Whether the time of each event is recorded."""
     adapts: bool = False
     """Whether the budget follows the memory that the machine has."""
+    shared_as: str | None = None
+    """Name of the group of processes that share the budget; None: it is not shared."""
     share: Share | None = None
     """Determines the budget when the scope begins, overriding that of the options; None: a size."""

@@ -126,7 +126,22 @@ class Engine final {
   // Reduces the budget: evicts and moves until the rest fits. Throws OutOfBudget if it does not;
   // the budget and all guarantees are unchanged then, though values may have been evicted.
   // Observers are not told of grow and shrink: a trace is the same in every budget.
-  void shrink(Bytes budget) { room_.shrink(budget); }
+  // announce: whether an observer is told of the error.
+  void shrink(Bytes budget, Announce announce = Announce::kToObserver) {
+    room_.shrink(budget, announce);
+  }
+  // The same, by free bytes only, also while an op runs. False: less is free, and nothing changes.
+  // Also while an op runs in parts, which needs the room that its parts have.
+  [[nodiscard]] bool shrink_by_free(Bytes budget) {
+    return !in_parts_.active() && room_.shrink_by_free(budget);
+  }
+  // Where the budget grows from when an op does not fit. Null: it does not grow. It must outlive
+  // the engine or be reset to null.
+  void set_more(MoreMemory* more) { context_.more = more; }
+  // The peak of the charged bytes since the last call.
+  [[nodiscard]] Bytes take_recent_peak() {
+    return std::exchange(context_.recent_peak, context_.charged());
+  }
   // Starts a new peak of the charged bytes at what is charged now.
   void reset_peak() {
     context_.stats.peak_bytes = -1;  // below any charge, so that observers are told

@@ -15,7 +15,8 @@ InParts::InParts(Context& context, const Sources& sources)
       replayer_(sources.replayer),
       importer_(sources.importer),
       spiller_(sources.spiller),
-      reporter_(sources.reporter) {}
+      reporter_(sources.reporter),
+      room_(sources.room) {}
 
 // Dead external storages are swept before observers are told of the parts: in a trace they die
 // there, so a simulation counts the same bytes.
@@ -36,6 +37,7 @@ bool InParts::begin(std::span<const Part> parts) {
   if (!fits) {
     end();
   }
+  active_ = fits;
   return fits;
 }
 
@@ -55,6 +57,10 @@ bool InParts::prepare(std::span<const Part> parts) {
     return true;
   }
   Need need = look(parts);
+  if (const Bytes missing = need.most + need.stays + need.perhaps - context_.options.budget;
+      missing > Bytes(0) && room_.take_more(missing)) {
+    need = look(parts);
+  }
   if (!need.sure && context_.charges.external > Bytes(0)) {
     let_go();
     importer_.bring_in();
@@ -63,7 +69,11 @@ bool InParts::prepare(std::span<const Part> parts) {
   if (!need.sure) {
     let_go();
   }
-  if (need.operands + need.stays > context_.options.budget) {
+  if (const Bytes missing = need.operands + need.stays - context_.options.budget;
+      missing > Bytes(0)) {
+    if (room_.wait_for_more(missing)) {
+      return look(parts).sure;
+    }
     reporter_.fail(need.operands, "one slice of the lists of this op needs this much");
   }
   return need.sure;
@@ -142,6 +152,7 @@ void InParts::hold_slots(std::span<const Part> parts) {
 }
 
 void InParts::end() {
+  active_ = false;
   if (context_.observer != nullptr) {
     context_.observer->on_parts_end();
   }

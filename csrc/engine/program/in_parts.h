@@ -7,6 +7,7 @@
 
 #include "csrc/engine/base/op.h"
 #include "csrc/engine/reclaim/importer.h"
+#include "csrc/engine/reclaim/room.h"
 #include "csrc/engine/replay/freezer.h"
 #include "csrc/engine/replay/replayer.h"
 #include "csrc/engine/state/context.h"
@@ -40,6 +41,7 @@ class InParts {
     Importer& importer;
     Spiller& spiller;
     const OutOfBudgetReporter& reporter;
+    Room& room;
   };
   // All arguments must outlive this object.
   InParts(Context& context, const Sources& sources);
@@ -49,6 +51,8 @@ class InParts {
   // it returns true, end() has been called.
   [[nodiscard]] bool begin(std::span<const Part> parts);
   void end();
+  // Whether begin has returned true, and end has not been called.
+  [[nodiscard]] bool active() const { return active_; }
   // Step 1 for one storage.
   void detach(StorageId storage);
 
@@ -81,6 +85,8 @@ class InParts {
   Importer& importer_;
   Spiller& spiller_;
   const OutOfBudgetReporter& reporter_;
+  Room& room_;
+  bool active_ = false;
   std::vector<bool> has_slot_;  // by the value's index
 };
 

@@ -90,11 +90,13 @@ void Room::make_room(Bytes size) {
   if (swept) {
     context_.device.sweep_external();
   }
-  if (context_.shortfall(size) > Bytes(0)) {
+  if (const Bytes missing = context_.shortfall(size); missing > Bytes(0) && !take_more(missing)) {
     importer_.bring_in();
   }
-  if (too_large()) {
-    reporter_.fail(size, "");
+  while (too_large()) {
+    if (!wait_for_more(context_.charges.external + size - context_.options.budget)) {
+      reporter_.fail(size, "");
+    }
   }
   for (;;) {
     const Bytes missing = context_.shortfall(size);
@@ -105,6 +107,9 @@ void Room::make_room(Bytes size) {
       if (!misfit) {
         misfit = true;
         count_misfit();
+        if (take_more(size)) {
+          continue;
+        }
       }
       lost = make_one_piece(size, lost);
       if (pool_.largest_free() >= size) {
@@ -127,6 +132,11 @@ void Room::make_room(Bytes size) {
       continue;
     }
     if (in_vain || (!non_recomputables_.drop_one(missing) && !importer_.bring_in())) {
+      // An op that is run again with defragmented memory need not wait.
+      const bool fragmented = missing <= Bytes(0);
+      if (!(fragmented && enough_.again()) && wait_for_more(fragmented ? size : missing)) {
+        continue;
+      }
       if (missing <= Bytes(0)) {
         reporter_.fail(size, kInPieces, true);
       }
@@ -238,12 +248,13 @@ bool Room::evict_soft_pinned() {
 void Room::charge_external(Bytes size) {
   enough_.charge(size);
   const auto missing = [&] { return context_.shortfall(size); };
-  if (missing() > Bytes(0)) {
+  if (missing() > Bytes(0) && !take_more(missing())) {
     context_.device.sweep_external();
     importer_.bring_in();
   }
   while (missing() > Bytes(0)) {
-    if (!(enough_.roomy() && non_recomputables_.drop_one(missing())) && !free_some(missing())) {
+    if (!(enough_.roomy() && non_recomputables_.drop_one(missing())) && !free_some(missing()) &&
+        !wait_for_more(missing())) {
       reporter_.fail(
           size,
           "they are charged for memory outside the pool, such as a tensor made outside the scope");
@@ -280,13 +291,15 @@ void Room::grow(Bytes budget) {
   }
 }
 
-void Room::shrink(Bytes budget) {
-  Options& options = context_.options;
+void Room::shrink(Bytes budget, Announce announce) {
+  const Options& options = context_.options;
   RECOUP_CHECK(budget < options.budget);
   if (budget <= options.outside) {
     throw std::invalid_argument(
         str_cat("a budget must be above ", recoup::to_string(options.outside)));
   }
+  const bool has_addresses = options.addresses <= Bytes(0);
+  const Bytes capacity = has_addresses ? capacity_in(options, budget) : Bytes(0);
   context_.copies->wait_for_all();
   const Bytes less = options.budget - budget;
   const auto missing = [&] { return context_.shortfall(less); };
@@ -294,32 +307,74 @@ void Room::shrink(Bytes budget) {
     context_.device.sweep_external();
     importer_.bring_in();
   }
-  const bool possible = unevictable() <= budget;  // else nothing is evicted for it
-  while (missing() > Bytes(0)) {
+  // Nothing is evicted for an impossible budget.
+  const bool possible = unevictable() <= budget;
+  if (possible && has_addresses && capacity <= Bytes(0)) {
+    throw std::invalid_argument("a budget must have room for a block of the pool");
+  }
+  const bool blocked = has_addresses && is_blocked_beyond(capacity);
+  while (missing() > Bytes(0) && !(possible && blocked)) {
     if (!possible || !free_some(missing())) {
       reporter_.fail_in(budget, Bytes(0),
                         str_cat("a budget of ", short_text(budget),
                                 " is less than the memory that cannot be "
-                                "evicted"));
+                                "evicted"),
+                        announce);
     }
+  }
+  if (has_addresses && (blocked || !clear_addresses(capacity))) {
+    reporter_.fail_in(
+        budget, Bytes(0),
+        str_cat("tensors that cannot be moved lie beyond a budget of ", short_text(budget)),
+        announce);
+  }
+  set_smaller(budget);
+}
+
+// All blocks lie within the smaller pool.
+void Room::set_smaller(Bytes budget) {
+  Options& options = context_.options;
+  options.budget = budget;
+  context_.placer.set_budget(budget);
+  if (options.addresses <= Bytes(0)) {
+    const Bytes before = pool_.capacity();
+    const Bytes capacity = capacity_in(options, budget);
+    pool_.shrink(capacity);
+    pages_.shrunk(capacity, before);
+  }
+}
+
+bool Room::shrink_by_free(Bytes budget) {
+  const Options& options = context_.options;
+  RECOUP_CHECK(budget < options.budget);
+  if (budget <= options.outside || context_.shortfall(options.budget - budget) > Bytes(0)) {
+    return false;
   }
   if (options.addresses <= Bytes(0)) {
     const Bytes capacity = capacity_in(options, budget);
-    if (capacity <= Bytes(0)) {
-      throw std::invalid_argument("a budget must have room for a block of the pool");
+    if (capacity <= Bytes(0) || block_beyond(capacity).valid()) {
+      return false;
     }
-    if (!clear_addresses(capacity)) {
-      reporter_.fail_in(
-          budget, Bytes(0),
-          str_cat("tensors that cannot be moved lie beyond a budget of ", short_text(budget)));
-    }
-    const Bytes before = pool_.capacity();
-    pool_.shrink(capacity);
-    options.budget = budget;
-    pages_.shrunk(capacity, before);
   }
-  options.budget = budget;
-  context_.placer.set_budget(budget);
+  set_smaller(budget);
+  return true;
+}
+
+bool Room::take_more(Bytes missing) {
+  const Bytes got = context_.more == nullptr ? Bytes(0) : context_.more->take(missing);
+  if (got > Bytes(0)) {
+    grow(context_.options.budget + got);
+  }
+  return got > Bytes(0);
+}
+
+bool Room::wait_for_more(Bytes missing) {
+  const bool waits = context_.more != nullptr && context_.alternatives == 0;
+  const Bytes got = waits ? context_.more->wait_for(missing) : Bytes(0);
+  if (got > Bytes(0)) {
+    grow(context_.options.budget + got);
+  }
+  return got > Bytes(0);
 }
 
 // The bytes that cannot be freed. Dead sources can be.
@@ -332,17 +387,33 @@ Bytes Room::unevictable() const {
   return stays;
 }
 
+// The last block that ends beyond `end`; invalid: there is none.
+BlockId Room::block_beyond(PoolOffset end) const {
+  BlockId last;
+  for (BlockId id = pool_.first(); id.valid(); id = pool_.next(id)) {
+    if (const BlockView block = pool_.view(id); !block.free && block.offset + block.size > end) {
+      last = id;
+    }
+  }
+  return last;
+}
+
+// Whether a block that cannot be moved ends beyond `end`.
+bool Room::is_blocked_beyond(PoolOffset end) const {
+  for (BlockId id = pool_.first(); id.valid(); id = pool_.next(id)) {
+    const BlockView block = pool_.view(id);
+    if (!block.free && block.offset + block.size > end && !mover_.movable(block.owner)) {
+      return true;
+    }
+  }
+  return false;
+}
+
 // Empties the pool from `capacity` on. False: a block there can be neither moved nor evicted.
 bool Room::clear_addresses(Bytes capacity) {
   for (;;) {
     mover_.slide();
-    BlockId last;
-    for (BlockId id = pool_.first(); id.valid(); id = pool_.next(id)) {
-      if (const BlockView block = pool_.view(id);
-          !block.free && block.offset + block.size > capacity) {
-        last = id;
-      }
-    }
+    const BlockId last = block_beyond(capacity);
     if (!last.valid()) {
       return true;
     }

@@ -27,12 +27,14 @@ class WaitingReplay {
 };
 
 // Note [Making room]
+//   0. memory by which the budget can grow, if there is MoreMemory
 //   0. with a spill tier: storages made outside are brought into the pool and become candidates
 //   1. useless dead values (they are dropped as soon as they are useless, so none is left here)
 //   2. candidates, as the policy plans
 //   3. softly pinned inputs of waiting replays, the outermost frame's first
 //   4. external tensors that only the engine holds; copies under way; dead sources not needed
-//   5. the error report
+//   5. memory that MoreMemory waits for
+//   6. the error report
 // If enough bytes are free but not contiguous, blocks are moved at any price while the budget has
 // been enough (Enough::roomy). Otherwise each Reclaimer names its price in nanoseconds, and the
 // cheapest is taken. If the running step has a list of evictions, the list takes precedence. Where
@@ -65,7 +67,14 @@ class Room {
 
   // shrink throws std::invalid_argument and OutOfBudget; the budget is unchanged then.
   void grow(Bytes budget);
-  void shrink(Bytes budget);
+  void shrink(Bytes budget, Announce announce);
+  // By free bytes at the end of the pool. False: less is free, and nothing changes.
+  [[nodiscard]] bool shrink_by_free(Bytes budget);
+
+  // Grows the budget by MoreMemory: by `missing` bytes or more, or by less. False: there is none.
+  bool take_more(Bytes missing);
+  // Waits for at least that many bytes. False: there will not be as many.
+  bool wait_for_more(Bytes missing);
 
   // Null: none. The replay must reset it before it ends.
   void set_replay(const WaitingReplay* replay);
@@ -89,6 +98,9 @@ class Room {
   void count_misfit();
   [[nodiscard]] Bytes unevictable() const;
   bool clear_addresses(Bytes capacity);
+  [[nodiscard]] bool is_blocked_beyond(PoolOffset end) const;
+  [[nodiscard]] BlockId block_beyond(PoolOffset end) const;
+  void set_smaller(Bytes budget);
 
   Context& context_;
   Pool& pool_;

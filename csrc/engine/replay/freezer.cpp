@@ -112,6 +112,7 @@ bool Freezer::keep_old(ValueId source, OldVersion old) {
     return true;
   }
   try {
+    const WithoutWaiting more_follows(context_);
     keep_copy(source);
     return true;
   } catch (const OutOfBudget&) {

@@ -67,6 +67,7 @@ void Replayer::replay(std::span<const ValueId> values, const Effort& effort,
   const std::size_t last = effort.tries == Tries::kOne ? 0 : std::size(orders) - 1;
   for (std::size_t attempt = 0;; ++attempt) {
     try {
+      const WithoutWaiting more_follows(context, attempt < last || effort.tries == Tries::kOne);
       Replay(parts_, dead_sources, orders[attempt], effort.most).run(values);
       return;
     } catch (const OutOfBudget& error) {

@@ -15,6 +15,7 @@
 #include "csrc/engine/base/planned_victims.h"
 #include "csrc/engine/base/schedule_hooks.h"
 #include "csrc/engine/base/tier.h"
+#include "csrc/engine/state/more_memory.h"
 #include "csrc/engine/state/outside_segments.h"
 #include "csrc/lineage/lineage.h"
 #include "csrc/pool/pool.h"
@@ -59,6 +60,7 @@ struct Context {
   // The bytes to free before `size` more fit; negative: the bytes that are left after them.
   [[nodiscard]] Bytes shortfall(Bytes size) const { return charged() + size - options.budget; }
   void count_peak() {
+    recent_peak = std::max(recent_peak, charged());
     if (charged().count() > stats.peak_bytes) {
       stats.peak_bytes = charged().count();
       if (observer != nullptr) {
@@ -94,7 +96,8 @@ struct Context {
   Stats stats;
   CostMemory costs;
   Placer placer;
-  Bytes enough{0};  // a budget that needs no eviction, see Enough
+  Bytes enough{0};       // a budget that needs no eviction, see Enough
+  Bytes recent_peak{0};  // peak of the charged bytes since Engine::take_recent_peak
   Tick now = 0;
   // Time spent making room so far. Measurements of ops subtract its growth.
   Nanoseconds room_time{0};
@@ -107,6 +110,24 @@ struct Context {
   CopyWait* copy_wait = nullptr;      // waits for copies of the engine
   MakerTable* makers = nullptr;       // null: attribution is off
   AsyncCopies* copies = nullptr;      // the copies of the engine
+  MoreMemory* more = nullptr;         // null: the budget does not grow by itself
+  int alternatives = 0;               // see WithoutWaiting
+};
+
+// While it exists, no allocation waits for MoreMemory: its failure has an alternative.
+class WithoutWaiting {
+ public:
+  explicit WithoutWaiting(Context& context, bool wanted = true)
+      : context_(context), count_(wanted ? 1 : 0) {
+    context_.alternatives += count_;
+  }
+  ~WithoutWaiting() { context_.alternatives -= count_; }
+  WithoutWaiting(const WithoutWaiting&) = delete;
+  WithoutWaiting& operator=(const WithoutWaiting&) = delete;
+
+ private:
+  Context& context_;
+  int count_;
 };
 
 // The size of the block that Engine::reserve_bounce allocates: 1/256 of the pool, at most 32 MiB.

@@ -46,7 +46,7 @@ std::string OutOfBudgetReporter::of_spill_tier() const {
                        recoup::to_string(context_.options.spill));
 }
 
-void OutOfBudgetReporter::fail_in(Bytes budget, Bytes asked, std::string reason,
+void OutOfBudgetReporter::fail_in(Bytes budget, Bytes asked, std::string reason, Announce announce,
                                   bool fragmented) const {
   OutOfBudgetReport report{
       .op = context_.running_op.empty() ? "an allocation" : std::string(context_.running_op),
@@ -61,6 +61,7 @@ void OutOfBudgetReporter::fail_in(Bytes budget, Bytes asked, std::string reason,
       .least = {},
       .likely = {},
       .enough = {},
+      .shared = {},
       .reason = std::move(reason),
       .fragmented = fragmented,
       .immovable = enough_.immovable()};
@@ -90,6 +91,10 @@ void OutOfBudgetReporter::fail_in(Bytes budget, Bytes asked, std::string reason,
   if (const std::string why = of_spill_tier(); !why.empty()) {
     report.reason += report.reason.empty() ? why : str_cat("; ", why);
   }
+  if (context_.more != nullptr) {
+    report.reason += str_cat(report.reason.empty() ? "" : "; ", context_.more->reason());
+    report.shared = context_.more->total();
+  }
   report.largest_window = std::min(Compactor(context_.pool).largest_window([this](ValueId owner) {
     return owner.valid() && context_.lineage[owner].clearable();
   }),
@@ -117,7 +122,7 @@ void OutOfBudgetReporter::fail_in(Bytes budget, Bytes asked, std::string reason,
     report.fragmented = false;
     report.reason = "the allocation is larger than a block of the pool (block_size)";
   }
-  if (context_.observer != nullptr) {
+  if (context_.observer != nullptr && announce == Announce::kToObserver) {
     context_.observer->on_out_of_budget(report);
   }
   throw OutOfBudget(std::move(report));

@@ -2,6 +2,7 @@
 // enough.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <utility>
 
@@ -9,6 +10,9 @@
 #include "csrc/engine/state/enough.h"
 
 namespace recoup::detail {
+
+// Who learns of an error, in addition to the caller.
+enum class Announce : std::uint8_t { kToObserver, kToNone };
 
 class OutOfBudgetReporter {
  public:
@@ -19,10 +23,10 @@ class OutOfBudgetReporter {
   // Throws OutOfBudget for `asked` bytes. An empty `reason` means that the bytes are not free;
   // `fragmented`, that they are free but not contiguous.
   [[noreturn]] void fail(Bytes asked, std::string reason, bool fragmented = false) const {
-    fail_in(context_.options.budget, asked, std::move(reason), fragmented);
+    fail_in(context_.options.budget, asked, std::move(reason), Announce::kToObserver, fragmented);
   }
   // The same for a budget that is not in force.
-  [[noreturn]] void fail_in(Bytes budget, Bytes asked, std::string reason,
+  [[noreturn]] void fail_in(Bytes budget, Bytes asked, std::string reason, Announce announce,
                             bool fragmented = false) const;
   // A budget in which everything on record can be resident at once, with the workspace of a replay
   // in addition, so that restoring one value evicts no other.

@@ -55,15 +55,22 @@ void Budget::enter() {
 void Budget::leave() {
   require_active(scope_ && scope_->in_force());
   scope_->leave();
+  keep_results();
+  const auto recording = scope_->session().end_recording();
+  scope_.reset();
+  if (recording) {
+    recording->writer.close();
+  }
+}
+
+void Budget::keep_results() {
   last_stats_ = stats();
   last_pinned_ = pinned();
   last_copy_waits_ = copy_waits();
   last_decisions_ = decisions();
   last_attribution_ = attribution();
-  const auto recording = scope_->session().end_recording();
-  scope_.reset();
-  if (recording) {
-    recording->writer.close();
+  if (scope_->session().shared() != nullptr) {
+    last_share_ = share_counters();
   }
 }
 
@@ -72,11 +79,7 @@ void Budget::abandon() { end_as_it_is(/*keeps_trace=*/true); }
 void Budget::end_as_it_is(bool keeps_trace) {
   std::unique_ptr<Session::Recording> recording;
   if (scope_ && scope_->in_force()) {
-    last_stats_ = stats();
-    last_pinned_ = pinned();
-    last_copy_waits_ = copy_waits();
-    last_decisions_ = decisions();
-    last_attribution_ = attribution();
+    keep_results();
     recording = keeps_trace ? scope_->session().end_recording() : nullptr;
     if (!scope_->abandon()) {
       (void)scope_.release();  // never destroyed: its thread may be in it
@@ -91,6 +94,39 @@ void Budget::end_as_it_is(bool keeps_trace) {
 void Budget::set_budget(Bytes budget) {
   require_active(scope_ != nullptr);
   scope_->session().set_budget(budget);
+}
+
+detail::SharedBudget& Budget::shared() const {
+  detail::SharedBudget* const shared = scope_ ? scope_->session().shared() : nullptr;
+  if (shared == nullptr) {
+    throw std::logic_error("recoup: this budget is not shared, or has ended");
+  }
+  return *shared;
+}
+
+void Budget::share(const std::string& file, Bytes total) {
+  if (!scope_ || scope_->in_force() || !scope_->session().device().is_cpu()) {
+    throw std::logic_error("recoup: share a budget of the CPU before it is entered");
+  }
+  scope_->session().share(file, total);
+}
+
+bool Budget::give(Bytes budget) {
+  (void)shared();
+  return scope_->session().give(budget);
+}
+
+void Budget::publish_share(Bytes demand, Bytes workers) { shared().publish(demand, workers); }
+
+void Budget::limit_share(Bytes limit) { shared().set_limit(limit); }
+
+std::vector<SharePart> Budget::share_parts() const { return shared().parts(); }
+
+ShareCounters Budget::share_counters() const { return scope_ ? shared().counters() : last_share_; }
+
+Bytes Budget::take_recent_peak() {
+  require_active(scope_ != nullptr);
+  return scope_->session().take_recent_peak();
 }
 
 void Budget::reset_peak() {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <stdexcept>
 #include <utility>
@@ -22,6 +23,9 @@ std::uint32_t next_number() {
   static std::atomic<std::uint32_t> last{0};
   return ++last;
 }
+
+// An op that runs for longer may wait for another process.
+constexpr auto kLongestOp = std::chrono::milliseconds(100);
 
 // Opens the tier first: the engine queries its speed while it is constructed.
 Options prepared(TensorDevice& device, Options options) {
@@ -88,14 +92,63 @@ void Session::set_budget(Bytes budget) {
     backend(lock).require_can_shrink();
     // Between ops, as kernels hold memory that cannot be moved.
     const Turn turn(*this, lock, /*next=*/true);
-    if (budget < engine_.options().budget) {  // another thread may have set one meanwhile
+    const Bytes before = engine_.options().budget;
+    if (budget < before) {  // another thread may have set one meanwhile
       shrink(budget);
+      if (shared_) {
+        shared_->give(before - budget);
+      }
       return;
     }
   }
   if (const Bytes now = engine_.options().budget; budget > now) {
+    if (shared_) {
+      shared_->force(budget);
+    }
     grow(lock, budget);
   }
+}
+
+void Session::share(const std::string& file, Bytes total) {
+  if (total > engine_.options().budget) {
+    throw std::invalid_argument("a shared budget is at most the budget of its scope");
+  }
+  auto shared = std::make_unique<SharedBudget>(file, total);
+  set_budget(shared->part());
+  const EngineLock lock(mutex_);
+  shared_ = std::move(shared);
+  engine_.set_more(shared_.get());
+}
+
+bool Session::give(Bytes budget) {
+  RECOUP_CHECK(shared_ != nullptr);
+  if (!shared_->is_of_this_process()) {
+    return false;
+  }
+  const EngineLock lock(mutex_);
+  const auto busy = [this] { return engine_.replaying(); };
+  if (!turns_.begin_within(mutex_, lock, busy, kLongestOp)) {
+    // The op may wait for memory of the process that this memory is for.
+    if (engine_.options().budget <= budget || !engine_.shrink_by_free(budget)) {
+      return false;
+    }
+  } else {
+    const Turn turn(*this, Turn::Begun{}, lock);
+    try {
+      if (budget < engine_.options().budget) {
+        shrink(budget);
+      }
+    } catch (const OutOfBudget&) {
+      return false;
+    }
+  }
+  shared_->give(shared_->part() - engine_.options().budget);
+  return true;
+}
+
+Bytes Session::take_recent_peak() {
+  const EngineLock lock(mutex_);
+  return engine_.take_recent_peak();
 }
 
 void Session::grow(const EngineLock& lock, Bytes budget) {

@@ -18,6 +18,7 @@
 #include "csrc/foresight/foresight.h"
 #include "csrc/foresight/next_use_predictor.h"
 #include "csrc/schedule/runner.h"
+#include "csrc/share/shared_budget.h"
 #include "csrc/torch/ops/in_flight.h"
 #include "csrc/torch/session/attributor.h"
 #include "csrc/torch/session/delay.h"
@@ -98,6 +99,12 @@ class Session {
 
   // ---- requests of the user ----
   void set_budget(Bytes budget);  // as Budget::set_budget
+  // As the functions of Budget.
+  void share(const std::string& file, Bytes total);
+  [[nodiscard]] bool give(Bytes budget);
+  [[nodiscard]] Bytes take_recent_peak();
+  // Null: the budget is not shared.
+  [[nodiscard]] SharedBudget* shared() { return shared_.get(); }
   void reset_peak();
   // As Budget::count_pages and Budget::committed.
   void count_pages();
@@ -164,8 +171,9 @@ class Session {
   std::unique_ptr<Recording> recording_;
   std::unique_ptr<DecisionLog> log_;
   std::unique_ptr<Attributor> attributor_;
-  Observers observers_;  // that of steps, a recorder or log, and the attributor's
-  Engine engine_;        // its destructor uses the device, and none of the members below
+  std::unique_ptr<SharedBudget> shared_;  // its memory is free for others when the engine has ended
+  Observers observers_;                   // that of steps, a recorder or log, and the attributor's
+  Engine engine_;  // its destructor uses the device, and none of the members below
   Storages storages_;
   TensorMemory memory_;
   InFlight in_flight_;
@@ -178,6 +186,9 @@ class Session {
 // A turn for the duration of a block.
 class Turn {
  public:
+  struct Begun {};
+  // Ends a turn that this thread has.
+  Turn(Session& session, Begun, const EngineLock& lock) : session_(session), lock_(lock) {}
   // `next`: before all threads that ask without it.
   Turn(Session& session, const EngineLock& lock, bool next = false)
       : session_(session), lock_(lock) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
@@ -40,22 +41,18 @@ class EngineMutex {
   // Releases the lock until done(), which another thread makes true under the lock.
   template <class Done>
   void wait_until(const EngineLock&, Done&& done) {
-    std::unique_lock<EngineMutex> held(*this, std::adopt_lock);
-    ++waiting_;
-    while (!done()) {
-      held.unlock();
-      {
-        const WithoutInterpreter waiting;
-        held.lock();
-        if (!done()) {
-          changed_.wait(held);
-        }
-        held.unlock();
-      }
-      held.lock();
-    }
-    --waiting_;
-    held.release();
+    wait_while_locked(done, [this](auto& held) {
+      changed_.wait(held);
+      return true;
+    });
+  }
+  // The same, for at most `time`. False: the time is over, and done() is false.
+  template <class Done>
+  [[nodiscard]] bool wait_for(const EngineLock&, Done&& done, std::chrono::nanoseconds time) {
+    const auto end = std::chrono::steady_clock::now() + time;
+    return wait_while_locked(done, [this, end](auto& held) {
+      return changed_.wait_until(held, end) == std::cv_status::no_timeout;
+    });
   }
 
   // To be used with the lock held.
@@ -63,6 +60,28 @@ class EngineMutex {
 
  private:
   friend class EngineLock;
+  // wait(held) waits for a change; false: no longer.
+  template <class Done, class Wait>
+  bool wait_while_locked(Done&& done, Wait&& wait) {
+    std::unique_lock<EngineMutex> held(*this, std::adopt_lock);
+    ++waiting_;
+    bool goes_on = true;
+    while (goes_on && !done()) {
+      held.unlock();
+      {
+        const WithoutInterpreter waiting;
+        held.lock();
+        if (!done()) {
+          goes_on = wait(held);
+        }
+        held.unlock();
+      }
+      held.lock();
+    }
+    --waiting_;
+    held.release();
+    return done();
+  }
   void unlock_and_bury();
   void wait();
   // Whether the calling thread holds the lock.
@@ -110,18 +129,25 @@ class Turns {
   // threads that ask without it, even if they run one op after the other.
   template <class Busy>
   void begin(EngineMutex& mutex, const EngineLock& lock, Busy&& busy, bool next = false) {
-    const std::thread::id self = std::this_thread::get_id();
-    const auto free = [&] {
-      const bool within = depth_ > 0 && holder_ == self;
-      return (within || (depth_ == 0 && (next || next_ == 0))) && !busy();
-    };
+    const auto free = [&] { return is_free(next) && !busy(); };
     next_ += next ? 1 : 0;
     if (!free()) [[unlikely]] {
       mutex.wait_until(lock, free);
     }
     next_ -= next ? 1 : 0;
-    holder_ = self;
-    ++depth_;
+    take();
+  }
+  // With `next`, waiting for at most `time`. False: the thread does not have the turn.
+  template <class Busy>
+  [[nodiscard]] bool begin_within(EngineMutex& mutex, const EngineLock& lock, Busy&& busy,
+                                  std::chrono::nanoseconds time) {
+    ++next_;
+    const bool has = mutex.wait_for(lock, [&] { return is_free(/*next=*/true) && !busy(); }, time);
+    --next_;
+    if (has) {
+      take();
+    }
+    return has;
   }
   void end(const EngineLock&) { --depth_; }  // releasing the lock notifies waiting threads
   // To be called in the child of a fork, which has no other thread.
@@ -131,6 +157,15 @@ class Turns {
   }
 
  private:
+  [[nodiscard]] bool is_free(bool next) const {
+    const bool within = depth_ > 0 && holder_ == std::this_thread::get_id();
+    return within || (depth_ == 0 && (next || next_ == 0));
+  }
+  void take() {
+    holder_ = std::this_thread::get_id();
+    ++depth_;
+  }
+
   std::thread::id holder_;
   int depth_ = 0;
   int next_ = 0;  // threads that wait with `next`

@@ -17,18 +17,15 @@ exceeded it for two seconds, and never beyond what the user allowed. Limits of a
 out: a pool that exists takes no more of them.
 """
 
-import os
-import threading
 import time
 import warnings
-import weakref
 from collections import deque
 from typing import Protocol
 
 from recoup._memory import machine, resident
+from recoup._memory.looking import LookingThread
 from recoup._memory.machine import Limit, Places
 from recoup._memory.strain import Strain
-from recoup._patching.outside import WATCHER
 from recoup.errors import OutOfBudgetError
 from recoup.rows import BudgetChange
 from recoup.warning import RecoupWarning
@@ -83,8 +80,7 @@ class Watcher:
         self._has_warned = False
         self.pause = _SECONDS_BETWEEN_LOOKS
         """Seconds until the next look."""
-        self._over = threading.Event()
-        self._end: weakref.finalize[..., Watcher] | None = None
+        self._thread: LookingThread | None = None
 
     @property
     def changes(self) -> list[BudgetChange]:
@@ -93,12 +89,7 @@ class Watcher:
 
     def start(self) -> None:
         """Starts the thread, which changes nothing until `begin`."""
-        thread = threading.Thread(
-            target=_watch, args=(weakref.ref(self), self._over), name=WATCHER, daemon=True
-        )
-        thread.start()
-        # Also when the interpreter ends: then no thread may be in the engine.
-        self._end = weakref.finalize(self, _end_thread, thread, self._over, os.getpid())
+        self._thread = LookingThread(self)
 
     def begin(self) -> None:
         """Fits the budget now, and from now on. The scope is open."""
@@ -107,8 +98,8 @@ class Watcher:
 
     def stop(self) -> None:
         """Ends the thread. May be called again."""
-        if self._end is not None:
-            self._end()
+        if self._thread is not None:
+            self._thread.end()
 
     def widen(self) -> None:
         """Gives the scope all that it may have, as the end of the scope restores all tensors."""
@@ -203,22 +194,3 @@ class Watcher:
             )
         )
         return True
-
-
-def _watch(reference: weakref.ref[Watcher], over: threading.Event) -> None:
-    pause = _SECONDS_BETWEEN_LOOKS
-    while not over.wait(pause):
-        watcher = reference()
-        if watcher is None:
-            return
-        watcher.look_safely()
-        pause = watcher.pause
-        del watcher  # else the pause would keep the scope alive
-
-
-def _end_thread(thread: threading.Thread, over: threading.Event, process: int) -> None:
-    # In a forked child the thread does not exist, and the lock of `over` may be held.
-    if os.getpid() == process:
-        over.set()
-        if thread is not threading.current_thread():
-            thread.join()

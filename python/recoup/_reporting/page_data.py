@@ -41,6 +41,7 @@ def page_data(
         "wall_ns": wall_ns,
         "device": str(run.device),
         "budget_changes": [dataclasses.asdict(change) for change in run.budget_changes()],
+        "shared_budget": dataclasses.asdict(shared) if (shared := run.shared_budget()) else None,
         "failures": [failure.to_dict() for failure in failures],
         "stats": stats.to_groups(),
         "peak": {

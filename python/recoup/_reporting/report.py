@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from recoup._memory.sizes import format_bytes
 from recoup.rows import BudgetChange, CopyWait, Holder, KeptGraphs, ModuleWork, PinnedValue
+from recoup.shared import SharedBudget
 from recoup.stats import Stats
 
 _PINNED_ROWS = 10
@@ -23,12 +24,14 @@ def format_report(
     copy_waits: Sequence[CopyWait] = (),
     kept_graphs: Sequence[KeptGraphs] = (),
     budget_changes: Sequence[BudgetChange] = (),
+    shared: SharedBudget | None = None,
     holders: Sequence[Holder] = (),
     modules: Sequence[ModuleWork] = (),
 ) -> str:
     """Peak, work, time by kind and the values that cannot be evicted, as aligned plain text.
 
     steps: number of marked steps; with a spill tier it relates the copies to a step.
+    shared: the budget of all processes, if they share one.
     The other parameters are the rows of `Run.pinned()`, `Run.copy_waits()`, `Run.kept_graphs()`,
     `Run.budget_changes()`, `Run.holders()` and `Run.work()`. Pinned values of one reason and op are
     added up.
@@ -36,6 +39,7 @@ def format_report(
     parts = [
         f"recoup: policy {policy}, budget {_exact(stats.budget_bytes)}",
         *([budget_line(budget_changes)] if budget_changes else []),
+        *([shared_line(shared)] if shared else []),
         _memory_table(stats),
         _work_table(stats, steps),
         _time_table(stats),
@@ -95,6 +99,18 @@ def budget_line(changes: Sequence[BudgetChange]) -> str:
         f"{said}. The lowest was {format_bytes(lowest.after_bytes)}, "
         f"{format_ns(lowest.start_ns)} after the scope began, when "
         f"{format_bytes(lowest.free_bytes)} were free according to {lowest.source}."
+    )
+
+
+def shared_line(shared: SharedBudget) -> str:
+    """The largest part of this process, and the waits for memory of others, in words."""
+    waited = "No op waited"
+    if shared.waits:
+        waited = f"{counted(shared.waits, 'op')} waited {format_ns(shared.wait_ns)}"
+    return (
+        f"The budget of {format_bytes(shared.total_bytes)} was shared with other processes. This "
+        f"process had at most {format_bytes(shared.most_bytes)} of it. {waited} for memory of "
+        "other processes."
     )
 
 

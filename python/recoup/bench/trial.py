@@ -16,10 +16,10 @@ from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
 import recoup
+from recoup._memory.device_memory import free_bytes, outside_bytes
 from recoup._verify.bits import pieces
 from recoup.bench.flat_options import split
 from recoup.bench.nets import Net
-from recoup.run import free_bytes, outside_bytes
 
 _T = TypeVar("_T")
 

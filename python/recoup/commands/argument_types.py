@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from recoup._memory.share_group import check_share
 from recoup._memory.share_text import ALSO_ALLOWED, parse_share
 from recoup._memory.sizes import parse_bytes
 from recoup._reporting.files import check_writable, utf8_name
@@ -47,6 +48,15 @@ def check_choice(
     where = (elsewhere or {}).get(text)
     hint = did_you_mean(text, names) if where is None else f"; {where}"
     raise ValueError(f"must be one of {', '.join(names)}; got {text!r}{hint}")
+
+
+def share_group(text: str) -> str:
+    """The name of a group of processes that share a budget."""
+    try:
+        check_share(text)
+    except ValueError as error:
+        raise wrong(str(error).removeprefix("share ")) from None
+    return text
 
 
 def policy(*others: str) -> Parse[str]:

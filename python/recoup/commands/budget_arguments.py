@@ -22,6 +22,7 @@ FLAGS: Mapping[str, str] = types.MappingProxyType(
         "spill": "--spill",
         "spill_dir": "--spill-dir",
         "adapt": "--adapt",
+        "share": "--share",
         "trace": "--trace",
     }
 )

@@ -50,6 +50,15 @@ REPORT = {
             "source": str,
         }
     ],
+    "shared_budget": OrNone(
+        {
+            "total_bytes": int,
+            "most_bytes": int,
+            "waits": int,
+            "wait_ns": int,
+            "parts": [object],
+        }
+    ),
     "failures": [
         {
             "where": OneOf(["body", "exit"]),

@@ -5,10 +5,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from recoup._memory.sizes import format_bytes
-from recoup._reporting.report import budget_line, format_ns
+from recoup._reporting.report import budget_line, format_ns, shared_line
 from recoup.page.palette import KINDS
 from recoup.page.texts import NOTHING, count_text, escape, percent, ratio_text
 from recoup.rows import BudgetChange
+from recoup.shared import SharedBudget
 from recoup.stats import ADDED_NS
 
 
@@ -35,6 +36,9 @@ def figures(report: Mapping[str, Any]) -> str:
     counts = counters(report)
     parts = (_peak_figure(report, counts), _time_figure(counts), _replay_figure(counts))
     changes = [BudgetChange(**change) for change in report["budget_changes"]]
+    shared = report["shared_budget"]
+    notes = [budget_line(changes)] if changes else []
+    notes += [shared_line(SharedBudget(**shared))] if shared else []
     return (
         '<dl class="figures">'
         + "".join(
@@ -42,7 +46,7 @@ def figures(report: Mapping[str, Any]) -> str:
             for name, value, note in parts
         )
         + "</dl>"
-        + (f'<p class="note">{escape(budget_line(changes))}</p>' if changes else "")
+        + "".join(f'<p class="note">{escape(note)}</p>' for note in notes)
     )
 
 

@@ -131,6 +131,149 @@ TEST(EngineResize, RandomProgramsStayCorrect) {
   }
 }
 
+// Memory of which another part of the program has some.
+class SharedMemory final : public MoreMemory {
+ public:
+  SharedMemory(Program& program, Bytes free) : program_(program), free_(free) {
+    program.device().grow(1_MiB);
+    program.engine().set_more(this);
+  }
+  ~SharedMemory() override { program_.engine().set_more(nullptr); }
+  SharedMemory(const SharedMemory&) = delete;
+  SharedMemory& operator=(const SharedMemory&) = delete;
+
+  Bytes take(Bytes least) override { return take_from(free_, least); }
+  Bytes wait_for(Bytes least) override {
+    ++waits;
+    return take_from(later, least);
+  }
+  [[nodiscard]] std::string reason() const override { return "the others keep the rest"; }
+  bool give(Bytes budget) {
+    const Bytes before = program_.engine().options().budget;
+    const bool given = program_.engine().shrink_by_free(budget);
+    free_ += given ? before - budget : 0_B;
+    return given;
+  }
+  [[nodiscard]] Bytes total() const { return program_.engine().options().budget + free_ + later; }
+
+  Bytes later{0};  // what others give to a waiting op
+  int waits = 0;
+
+ private:
+  Bytes take_from(Bytes& from, Bytes least) {
+    const Bytes got = from >= least ? least : 0_B;
+    from -= got;
+    return got;
+  }
+
+  Program& program_;
+  Bytes free_;
+};
+
+TEST(EngineResize, GrowsBeforeItEvicts) {
+  Program p(plain_options(2_KiB));
+  SharedMemory shared(p, 4_KiB);
+  const Tensor x = p.source(1_KiB);
+  for (int i = 0; i < 5; ++i) {
+    p.op({x}, 1_KiB);
+  }
+  EXPECT_EQ(p.stats().evictions, 0);
+  EXPECT_EQ(p.engine().options().budget, 6_KiB);
+  p.op({x}, 1_KiB);
+  EXPECT_EQ(p.stats().evictions, 1);
+  EXPECT_EQ(shared.waits, 0);
+  p.check();
+}
+
+TEST(EngineResize, WaitsBeforeItFails) {
+  Program p(plain_options(2_KiB));
+  SharedMemory shared(p, 0_B);
+  shared.later = 1_KiB;
+  const Tensor x = p.source(2_KiB);
+  const Tensor y = p.source(1_KiB);
+  EXPECT_EQ(shared.waits, 1);
+  try {
+    p.source(512_B);
+    FAIL() << "nothing is left";
+  } catch (const OutOfBudget& error) {
+    EXPECT_EQ(error.report().reason, "the others keep the rest");
+  }
+  EXPECT_EQ(shared.waits, 2);
+  p.expect(x);
+  p.expect(y);
+  p.check();
+}
+
+TEST(EngineResize, AnOpLargerThanTheBudgetWaits) {
+  Program p(plain_options(1_KiB));
+  SharedMemory shared(p, 0_B);
+  shared.later = 3_KiB;
+  p.expect(p.source(4_KiB));
+  EXPECT_EQ(p.engine().options().budget, 4_KiB);
+}
+
+TEST(EngineResize, OnlyFreeBytesAtTheEndAreGivenWhileAnOpRuns) {
+  Program p(plain_options(8_KiB));
+  SharedMemory shared(p, 0_B);
+  const Tensor x = p.source(1_KiB);
+  const Bytes end = p.storage(x).offset.value() + 1_KiB;
+  EXPECT_FALSE(shared.give(end - 64_B));
+  EXPECT_EQ(p.engine().options().budget, 8_KiB);
+  ASSERT_GT(end, 6_KiB);  // sources are at the high end
+  p.drop(x);
+  EXPECT_TRUE(shared.give(1_KiB));
+  EXPECT_EQ(p.engine().options().budget, 1_KiB);
+  p.check();
+}
+
+TEST(EngineResize, RandomProgramsThatTakeAndGiveStayCorrect) {
+  int taken = 0;
+  int given = 0;
+  for (std::uint64_t seed = 0; seed < 300 && !testing::Test::HasFailure(); ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937_64 random(seed);
+    Program p(plain_options(2_KiB));
+    SharedMemory shared(p, 6_KiB);
+    shared.later = 4_KiB;
+    const Bytes total = shared.total();
+    const Tensor x = p.source(512_B);
+    for (int i = 0; i < 60; ++i) {
+      const Bytes budget = p.engine().options().budget;
+      try {
+        switch (random() % 5) {
+          case 0:
+            given +=
+                budget > 2_KiB &&
+                        shared.give(budget - Bytes(static_cast<std::int64_t>(1 + random() % 1500)))
+                    ? 1
+                    : 0;
+            break;
+          case 1:
+            if (p.live().size() > 1 && p.live().back() != x) {
+              p.drop(p.live().back());
+            }
+            break;
+          case 2:
+            p.update(p.live()[random() % p.live().size()]);
+            break;
+          default:
+            p.op({p.live()[random() % p.live().size()]},
+                 Bytes(static_cast<std::int64_t>(64 + random() % 700)));
+            break;
+        }
+      } catch (const OutOfBudget&) {
+      }
+      taken += p.engine().options().budget > budget ? 1 : 0;
+      ASSERT_EQ(shared.total(), total);
+      ASSERT_NO_THROW(p.engine().check());
+    }
+    p.grow(1_MiB);
+    p.expect_all();
+  }
+  EXPECT_GT(taken, 300);
+  EXPECT_GT(given, 300);
+}
+
 TEST(EngineResize, TheTimeOfAFailedReplayCounts) {
   Options failing = plain_options(1_MiB);
   Program p(failing);

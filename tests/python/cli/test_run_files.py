@@ -153,7 +153,7 @@ def test_report(tmp_path: Path) -> None:
     data = json.loads(report.read_text())
     assert list(data) == [
         "title", "command", "versions", "settings", "wall_ns", "device", "budget_changes",
-        "failures", "stats", "peak", "modules", "pinned",
+        "shared_budget", "failures", "stats", "peak", "modules", "pinned",
     ]  # fmt: skip
     assert (data["title"], data["device"]) == ("script.py arg", "cpu")
     assert data["command"] == ["script.py", "arg"]

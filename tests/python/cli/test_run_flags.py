@@ -105,7 +105,7 @@ def test_flags_and_options_reach_the_budget(tmp_path: Path) -> None:
     want = {"planning": "wait", "max_replay_ratio": 3.0, "policy": "dtr", "verify": True}
     assert settings == {
         **other, **want, "budget": 2**20, "device": "cpu", "profile": ["modules"],
-        "spill": None, "spill_dir": None, "adapt": False, "trace": None,
+        "spill": None, "spill_dir": None, "adapt": False, "share": None, "trace": None,
     }  # fmt: skip
 
 

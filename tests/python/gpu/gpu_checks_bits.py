@@ -24,8 +24,8 @@ from gpu_context import (
     step,
     with_outside,
 )
+from recoup._memory.device_memory import free_bytes
 from recoup.bench.nets.tiny import net_named
-from recoup.run import free_bytes
 from train import Result, assert_bits_equal, train, variant_named
 
 NOT_REPEATABLE = "does not have a deterministic implementation"

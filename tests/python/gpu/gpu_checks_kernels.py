@@ -10,8 +10,8 @@ from torch import Tensor
 
 import recoup
 from gpu_context import MIB, assert_same, chain, check, here, stand_in_lacks, step, with_outside
+from recoup._memory.device_memory import free_bytes
 from recoup.bench.flat_options import split
-from recoup.run import free_bytes
 
 
 @check

@@ -20,9 +20,9 @@ from gpu_context import (
     step,
     with_outside,
 )
+from recoup._memory.device_memory import free_bytes
 from recoup.bench.flat_options import split
 from recoup.decisions import Decision
-from recoup.run import free_bytes
 
 
 @check

@@ -18,8 +18,8 @@ from gpu_context import (
     same,
     with_outside,
 )
+from recoup._memory.device_memory import free_bytes
 from recoup.bench.flat_options import split
-from recoup.run import free_bytes
 
 
 def model_and_optimizer() -> tuple[nn.Sequential, torch.optim.Optimizer]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import recoup
-from recoup.run import free_bytes
+from recoup._memory.device_memory import free_bytes
 
 MIB = 1 << 20
 KIB = 1 << 10

@@ -15,7 +15,7 @@ import fakegpu
 import program_writer
 import random_programs
 import recoup
-from recoup.run import outside_bytes
+from recoup._memory.device_memory import outside_bytes
 
 DEVICE = f"{fakegpu.NAME}:0"
 # The engine takes memory from the device in units of this size.

@@ -311,7 +311,7 @@ def scope(budget: int | str | None, options: dict[str, Any]) -> Iterator[Any]:
         yield None
         return
     import recoup
-    from recoup.run import free_bytes
+    from recoup._memory.device_memory import free_bytes
 
     run = None
     try:

@@ -18,7 +18,7 @@ HEADER = Path(__file__).parents[3] / "include" / "recoup" / "options.h"
 NOT_BY_NAME = {"outside", "alignment", "aids", "spill_compares", "spill_to_leave"}
 # Options that `recoup.budget` names differently.
 BUDGET_NAMES = {"budget": "budget_bytes", "block_size": "block_size_bytes", "spill": "spill_bytes"}
-NO_OPTIONS = {"device", "trace", "profile", "adapt", "options"}
+NO_OPTIONS = {"device", "trace", "profile", "adapt", "share", "options"}
 SIMULATED_ONLY = {"oracle", "chain_cost", "address_bytes"} | {
     "spill_unit_bytes",
     "spill_read_ns_per_byte",

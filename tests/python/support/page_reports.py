@@ -247,6 +247,7 @@ def plain_report() -> dict[str, Any]:
         "device": "cpu",
         "stats": {},
         "budget_changes": [],
+        "shared_budget": None,
         "failures": [],
         "peak": {"bytes": 0, "rows": []},
         "modules": [],

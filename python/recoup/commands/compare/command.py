@@ -16,7 +16,8 @@ from recoup.page.shape import REPORT, check
 from recoup.stats import ADDED_NS
 
 Report = Mapping[str, Any]
-_UNUSED = ("step", "suggestions", "budget_changes")  # the latter two are missing in some reports
+# Some reports lack those after the first.
+_UNUSED = ("step", "suggestions", "budget_changes", "shared_budget")
 _SHAPE = {name: shape for name, shape in REPORT.items() if name not in _UNUSED}
 # Copies are shown if one of the runs has any.
 _FIGURES: dict[str, str] = {

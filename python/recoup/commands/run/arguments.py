@@ -17,6 +17,7 @@ from recoup.commands.argument_types import (
     file_to_write,
     policy,
     real,
+    share_group,
     size,
 )
 from recoup.commands.budget_arguments import (
@@ -88,6 +89,23 @@ def _add_files(run: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_sharing_arguments(run: argparse.ArgumentParser) -> None:
+    """Adds the arguments for a budget that other processes influence."""
+    run.add_argument(
+        "--adapt",
+        action="store_true",
+        default=None,
+        help="reduce the budget while other processes take the machine's memory",
+    )
+    run.add_argument(
+        "--share",
+        type=share_group,
+        metavar="GROUP",
+        help="share the budget with other processes of this machine: node for the children of one "
+        "parent, such as the ranks of torchrun, or group:NAME",
+    )
+
+
 def add_budget_arguments(run: argparse.ArgumentParser) -> None:
     """Adds the arguments that describe a budget."""
     run.add_argument(
@@ -97,12 +115,7 @@ def add_budget_arguments(run: argparse.ArgumentParser) -> None:
         help="bytes, a size such as 2GiB, 4g or 500MB, a share of the available memory such as "
         "60%%, or auto; optional with --trace",
     )
-    run.add_argument(
-        "--adapt",
-        action="store_true",
-        default=None,
-        help="reduce the budget while other processes take the machine's memory",
-    )
+    _add_sharing_arguments(run)
     run.add_argument(
         "--policy",
         type=policy(),
@@ -221,6 +234,18 @@ def _ask_about(budget: str) -> None:
         print(f"recoup run: warning: {doubt}", file=sys.stderr)
 
 
+def _check_share(options: argparse.Namespace) -> None:
+    if options.share is None:
+        return
+    if options.adapt:
+        options.fail("--share and --adapt cannot be combined: leave out one")
+    if options.budget is None or parse_share(options.budget) is not None:
+        options.fail(
+            "--share needs --budget as a size such as 16GiB, since all processes must give the "
+            "same one"
+        )
+
+
 def _check_together(options: argparse.Namespace) -> None:
     """Rejects options that cannot be combined."""
     fail = options.fail
@@ -229,6 +254,7 @@ def _check_together(options: argparse.Namespace) -> None:
     if options.lines and options.report is None:
         fail("--lines needs a report: add --report FILE.json")
     check_spill_dir(options)
+    _check_share(options)
     names = [name for name, _ in options.option]
     for name in names:
         if names.count(name) > 1:

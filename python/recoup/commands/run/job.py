@@ -87,13 +87,14 @@ class Job:
         if not self._options.quiet:
             cost_model = self._settings["cost_model"]
             changes = self._run.budget_changes()
-            lines = summary_lines(self._run.stats(), cost_model, files, changes)
+            shared = self._run.shared_budget()
+            lines = summary_lines(self._run.stats(), cost_model, files, changes, shared)
             self._own.say_at_the_end(*lines)
         return is_complete
 
     def _leave(self, run: Run) -> None:
         # The program is over, so no code needs the values that are evicted or spilled.
-        if self._settings["spill"] is not None or self._settings["adapt"]:
+        if any(self._settings[each] for each in ("spill", "adapt", "share")):
             run._abandon()
             return
         try:
@@ -120,7 +121,8 @@ class Job:
             suggestions=self._options.suggestions,
         )
         # The size of a budget such as "60%" or "auto".
-        budget = self._run.stats().budget_bytes
+        shared = self._run.shared_budget()
+        budget = shared.total_bytes if shared else self._run.stats().budget_bytes
         return data | {"settings": {**self._settings, "budget": budget}}
 
     def _page(self) -> str:

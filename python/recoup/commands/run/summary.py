@@ -3,20 +3,26 @@
 from collections.abc import Sequence
 
 from recoup._memory.sizes import format_bytes
-from recoup._reporting.report import budget_line, counted, format_ns
+from recoup._reporting.report import budget_line, counted, format_ns, shared_line
 from recoup.rows import BudgetChange
+from recoup.shared import SharedBudget
 from recoup.stats import Stats
 
 
 def summary_lines(
-    stats: Stats, cost_model: str, files: dict[str, str], changes: Sequence[BudgetChange] = ()
+    stats: Stats,
+    cost_model: str,
+    files: dict[str, str],
+    changes: Sequence[BudgetChange] = (),
+    shared: SharedBudget | None = None,
 ) -> list[str]:
     """Returns three lines: memory, time, and the number of replays with the paths of `files`.
 
-    A fourth says that the budget has changed.
+    A fourth says that the budget has changed, or was shared.
 
     files: the kind of each file that was written, such as "report", and its path.
     changes: the changes of the budget.
+    shared: the budget of all processes, if they share one.
     """
     largest = max(stats.budget_bytes, *(change.before_bytes for change in changes), 0)
     share = 100 * stats.peak_bytes / largest
@@ -28,6 +34,7 @@ def summary_lines(
         f"recoup: {_time(stats, cost_model)}",
         f"recoup: {', '.join(done)}",
         *([f"recoup: {budget_line(changes)}"] if changes else []),
+        *([f"recoup: {shared_line(shared)}"] if shared else []),
     ]
 
 

@@ -37,6 +37,10 @@ recoup.budget("1MiB", options=recoup.Options(move_ns_per_byte=0.0))
 recoup.budget("1MiB", options=3)
 recoup.budget("1MiB", profile="all")
 recoup.budget("1MiB", trace="a.rtrace", profile="decisions")
+recoup.budget("1MiB", share=1)
+recoup.budget("1MiB", share="nodes")
+recoup.budget("60%", share="node")
+recoup.budget("1MiB", share="node", adapt=True)
 recoup.budget("1MiB", trace=b"\\xff.rtrace")
 recoup.trace("no/such/folder.rtrace").__enter__()
 recoup.allow_replay("op")
@@ -93,6 +97,22 @@ machine_with("100MiB")
 with recoup.budget("200MiB", adapt=True) as run:
     pass
 print(run.report().splitlines()[2])
+---
+with recoup.budget("64MiB", share="group:messages") as run:
+    pass
+print(run.report().splitlines()[2])
+---
+with recoup.budget("64MiB", share="group:messages") as run:
+    run.set_budget("32MiB")
+---
+first = recoup.budget("64MiB", share="group:messages")
+with first:
+    recoup._C.Budget(recoup._C.Options(budget_bytes=1 << 20)).share(
+        recoup._memory.share_group.file_of("group:messages"), 1 << 20
+    )
+---
+with recoup.budget("1MiB", share="group:messages") as run:
+    torch.zeros(1 << 20)
 ---
 machine_with("1B")
 with recoup.budget("auto"):
