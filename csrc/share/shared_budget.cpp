@@ -487,9 +487,13 @@ std::string SharedBudget::reason() const {
       ++count;
     }
   }
-  std::string text = str_cat("the budget of ", recoup::to_string(total_), " is shared: ", count,
-                             count == 1 ? " other process has " : " other processes have ",
-                             recoup::to_string(others), " of it");
+  std::string text = str_cat("the budget of ", recoup::to_string(total_), " is shared: ");
+  if (count == 0) {
+    text += "no other process has a part of it now";
+  } else {
+    text += str_cat(count, count == 1 ? " other process has " : " other processes have ",
+                    recoup::to_string(others), " of it");
+  }
   if (workers > Bytes(0)) {
     text += str_cat(", and worker processes ", recoup::to_string(workers));
   }

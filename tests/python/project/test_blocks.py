@@ -80,6 +80,10 @@ NOT_RUN = {
     ("docs/cuda.md", 1): "needs a GPU; tests/python/gpu runs the same calls",
     ("docs/frameworks.md", 1): "needs a framework; tests/frameworks runs the same calls",
     ("docs/frameworks.md", 2): "needs a framework; tests/frameworks runs the same calls",
+    (
+        "docs/shared-budgets.md",
+        3,
+    ): "an example; tests/python/scopes/test_shared_live.py has such one",
     ("docs/cuda-design.md", 1): "a drawing",
     ("docs/cuda-design.md", 2): "a drawing",
     ("docs/life-of-an-op.md", 1): "a drawing",
@@ -271,6 +275,11 @@ def what_is_wrong(words: list[str]) -> str:
     return check(words[1:]) if check else f"there is no check for {program}"
 
 
+def wrong_torchrun(words: list[str]) -> str:
+    after = words.index("-m") + 1
+    return wrong_recoup(words[after + 1 :]) if words[after] == "recoup" else "it runs no recoup"
+
+
 def wrong_recoup(words: list[str]) -> str:
     for word in words:
         if re.fullmatch(r"[\w./-]+\.(py|rtrace|csv|gz|digests)", word):
@@ -342,6 +351,7 @@ CHECKS: dict[str, Callable[[list[str]], str]] = {
     "pip": wrong_pip,
     "python": wrong_python,
     "recoup": wrong_recoup,
+    "torchrun": wrong_torchrun,
 }
 
 # ---- commands in the text ----

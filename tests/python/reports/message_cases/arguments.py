@@ -114,6 +114,29 @@ with first:
 with recoup.budget("1MiB", share="group:messages") as run:
     torch.zeros(1 << 20)
 ---
+with recoup.budget("1MiB", share="group:messages") as run:
+    run._adjuster.stop()
+    run._adjuster._total = None
+    run._adjuster.look_safely()
+---
+recoup._C.Budget(recoup._C.Options(budget_bytes=1 << 20)).give(1)
+---
+recoup._C.Budget(recoup._C.Options(budget_bytes=1 << 20)).share("here", 1 << 30)
+---
+recoup._C.Budget(recoup._C.Options(budget_bytes=1 << 20)).share("here", 0)
+---
+Path("here").write_bytes(b"garbage!" * 4000)
+recoup._C.Budget(recoup._C.Options(budget_bytes=1 << 20)).share("here", 1 << 20)
+---
+budget = recoup._C.Budget(recoup._C.Options(budget_bytes=1 << 20))
+budget.enter()
+budget.share("here", 1 << 20)
+---
+first, second = [recoup._C.Budget(recoup._C.Options(budget_bytes=1 << 20)) for _ in range(2)]
+first.share("here", 1 << 16)
+first.publish_share(1 << 16, 1 << 12)
+second.share("here", 1 << 16)
+---
 machine_with("1B")
 with recoup.budget("auto"):
     pass
