@@ -98,23 +98,23 @@ with recoup.budget("200MiB", adapt=True) as run:
     pass
 print(run.report().splitlines()[2])
 ---
-with recoup.budget("64MiB", share="group:messages") as run:
+with recoup.budget("64MiB", share=f"group:{os.getpid()}") as run:
     pass
 print(run.report().splitlines()[2])
 ---
-with recoup.budget("64MiB", share="group:messages") as run:
+with recoup.budget("64MiB", share=f"group:{os.getpid()}") as run:
     run.set_budget("32MiB")
 ---
-first = recoup.budget("64MiB", share="group:messages")
+first = recoup.budget("64MiB", share=f"group:{os.getpid()}")
 with first:
     recoup._C.Budget(recoup._C.Options(budget_bytes=1 << 20)).share(
-        recoup._memory.share_group.file_of("group:messages"), 1 << 20
+        recoup._memory.share_group.file_of(f"group:{os.getpid()}"), 1 << 20
     )
 ---
-with recoup.budget("1MiB", share="group:messages") as run:
+with recoup.budget("1MiB", share=f"group:{os.getpid()}") as run:
     torch.zeros(1 << 20)
 ---
-with recoup.budget("1MiB", share="group:messages") as run:
+with recoup.budget("1MiB", share=f"group:{os.getpid()}") as run:
     run._adjuster.stop()
     run._adjuster._total = None
     run._adjuster.look_safely()
