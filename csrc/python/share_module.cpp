@@ -19,7 +19,7 @@ py::list share_rows(const Budget& budget) {
     row["workers"] = part.workers.count();
     row["demand"] = part.demand.count();
     row["needs"] = part.needs.count();
-    row["wait_ns"] = part.waits.count();
+    row["wait_ns"] = part.wait_time.count();
     rows.append(row);
   }
   return rows;

@@ -322,12 +322,16 @@ void SharedBudget::bury_dead(bool at_once) {
   }
 }
 
+// A process that has not looked for long may be stopped.
+bool SharedBudget::is_waiting(const Row& row, Nanoseconds time) {
+  return row.needs > 0 && time - Nanoseconds(row.looked) < kLongWait;
+}
+
 // Whether free bytes are for another process that waits.
 bool SharedBudget::others_come_first(bool waits) const {
   const Nanoseconds time = now();
   return std::any_of(file_->rows.begin(), file_->rows.end(), [&](const Row& row) {
-    const bool goes_on = time - Nanoseconds(row.looked) < kLongWait;  // it may be stopped
-    return row.process != 0 && &row != row_ && row.needs > 0 && goes_on &&
+    return row.process != 0 && &row != row_ && is_waiting(row, time) &&
            (!waits || (row.needs_since < row_->needs_since &&
                        time - Nanoseconds(row.needs_since) > kLongWait));
   });
@@ -388,7 +392,9 @@ Bytes SharedBudget::wait_for(Bytes least) {
         most_free = std::max(most_free, free_bytes());
         until = now() + settings_.patience;
       }
-      const bool can_come = others_live() && Bytes(row_->part) + least <= total_;
+      // Memory of workers that end becomes free.
+      const bool can_come =
+          (others_live() || row_->workers > 0) && Bytes(row_->part) + least <= total_;
       const bool is_last = !can_come || now() >= std::min(until, last);
       const Bytes got = take_now(least, /*waits=*/true, /*even_first=*/is_last);
       if (got > Bytes(0) || is_last) {
@@ -453,26 +459,30 @@ std::vector<SharePart> SharedBudget::parts() const {
     return parts;
   }
   const Access access(*this);
+  const Nanoseconds time = now();
   for (const Row& row : file_->rows) {
-    if (row.process != 0) {
-      parts.push_back(
-          {.process = static_cast<pid_t>(row.process),
-           .is_own = &row == row_,
-           .part = Bytes(row.part),
-           .workers = Bytes(row.workers),
-           .demand = Bytes(row.demand),
-           .needs = Bytes(row.needs),
-           .waits = row.needs > 0 ? now() - Nanoseconds(row.needs_since) : Nanoseconds(0)});
+    if (row.process == 0) {
+      continue;
     }
+    SharePart part{.process = static_cast<pid_t>(row.process),
+                   .is_own = &row == row_,
+                   .part = Bytes(row.part),
+                   .workers = Bytes(row.workers),
+                   .demand = Bytes(row.demand)};
+    if (is_waiting(row, time)) {
+      part.needs = Bytes(row.needs);
+      part.wait_time = time - Nanoseconds(row.needs_since);
+    }
+    parts.push_back(part);
   }
   return parts;
 }
 
 ShareCounters SharedBudget::counters() const {
-  if (!is_of_this_process()) {
-    return {.total = total_};
+  std::optional<Access> access;
+  if (is_of_this_process()) {
+    access.emplace(*this);
   }
-  const Access access(*this);
   return {.total = total_, .most = most_, .waits = waits_, .wait_time = wait_time_};
 }
 
@@ -488,12 +498,9 @@ std::string SharedBudget::reason() const {
     }
   }
   std::string text = str_cat("the budget of ", recoup::to_string(total_), " is shared: ");
-  if (count == 0) {
-    text += "no other process has a part of it now";
-  } else {
-    text += str_cat(count, count == 1 ? " other process has " : " other processes have ",
-                    recoup::to_string(others), " of it");
-  }
+  text += count == 0 ? "no other process has a part of it now"
+                     : str_cat("others have ", recoup::to_string(others),
+                               " of it (processes: ", count, ")");
   if (workers > Bytes(0)) {
     text += str_cat(", and worker processes ", recoup::to_string(workers));
   }

@@ -13,13 +13,13 @@ namespace recoup::detail {
 
 // Note [Shared budgets]
 // The file has a row for each process: the bytes of the budget that it may use. The sum of all
-// rows, with the memory of workers, is at most the total, except when workers grow. A process
-// enters its bytes before it uses them, and uses less before it enters less. So at no time do the
-// processes together use more than the total, and a process that is killed at any moment leaves a
-// file that is right: each change is one store. Each access holds a mutex in the file, which
-// another thread gets when its holder dies. (A lock of the file itself would last as long as the
-// forked children of its holder.) Such a lock is used only to make and to remove the file. The row
-// of a dead process counts as free.
+// rows, with the memory of workers, is at most the total, except when workers grow, or after
+// force(). A process enters its bytes before it uses them, and uses less before it enters less. So
+// at no time do the processes together use more than the total, and a process that is killed at any
+// moment leaves a file that is right: each change is one store. Each access holds a mutex in the
+// file, which another thread gets when its holder dies. (A lock of the file itself would last as
+// long as the forked children of its holder.) Such a lock is used only to make and to remove the
+// file. The row of a dead process counts as free.
 //
 // Free bytes belong to the process that first asks. Where none are free, an op waits in wait_for
 // before it fails, and the other processes see its row and give what they can evict. While a
@@ -81,7 +81,8 @@ class SharedBudget final : public MoreMemory {
   [[nodiscard]] bool others_live() const;
   [[nodiscard]] Bytes free_bytes() const;
   [[nodiscard]] bool others_come_first(bool waits) const;
-  Bytes take_now(Bytes least, bool waits, bool even_first);
+  [[nodiscard]] static bool is_waiting(const Row& row, Nanoseconds time);
+  Bytes take_now(Bytes wanted, bool waits, bool even_first);
   void bury_dead(bool at_once);
 
   const std::string path_;

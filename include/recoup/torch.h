@@ -65,8 +65,9 @@ class RECOUP_API Budget {
   // std::system_error if the file cannot be used, and std::runtime_error if nothing is left.
   void share(const std::string& file, Bytes total);
   // Reduces the part to `budget`, and leaves the difference to the other processes. While an op
-  // runs, by free bytes only: it does not wait for the op. False: that many bytes cannot be freed
-  // now. Throws std::logic_error if the budget is not shared, as the functions below.
+  // runs for longer than 0.1 seconds, by free bytes only. False: that many bytes cannot be freed
+  // now. Throws std::invalid_argument for a budget without room, and std::logic_error if the budget
+  // is not shared, as the functions below.
   [[nodiscard]] bool give(Bytes budget);
   // Tells the other processes how large a part this scope could use, and how much memory worker
   // processes of this one take, which is charged to the shared budget.

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from recoup import _C, gpus
+from recoup._memory.device_memory import free_bytes as free_bytes
 from recoup._memory.device_memory import no_addresses, parse_size
 from recoup._memory.shares import Sizing
 from recoup._memory.sizes import format_bytes

@@ -84,9 +84,11 @@ def budget(
     options: tuning and ablations. None: `Options()`.
 
     Raises ValueError or TypeError that says what is allowed, and RuntimeError if a GPU cannot have
-    a budget. Entering the scope raises RuntimeError if the device has an open scope, if a share
-    leaves nothing for tensors or if the system refuses the pool's addresses; OutOfBudgetError if
-    existing tensors exceed a share; and ValueError or OSError if there can be no spill tier.
+    a budget. Entering the scope raises RuntimeError if the device has an open scope, if a
+    percentage leaves nothing for tensors, if the system refuses the pool's addresses, or if nothing
+    is left of a shared budget; OutOfBudgetError if existing tensors exceed a percentage; ValueError
+    if the other processes share another size; and ValueError or OSError if there can be no spill
+    tier or no file for a shared budget.
     """
     options = _checked(options)
     name, spill_name = "budget", "spill"
@@ -98,12 +100,14 @@ def budget(
     if trace is not None and "decisions" in recorded:
         raise ValueError('trace and profile="decisions" cannot be combined: give only one')
     on = gpus.parse_device(device)
-    if adapt and on.type != "cpu":
-        raise ValueError("adapt=True is for budgets of the CPU: leave it out for a GPU")
+    if (adapt or share is not None) and on.type != "cpu":
+        raise ValueError(
+            "adapt=True and share are for budgets of the CPU: leave them out for a GPU"
+        )
     percent = parse_share(budget, name=name)
     if share is not None:
         check_share(share)
-        _check_shared(budget, on, is_size=percent is None, adapts=adapt)
+        _check_shared(budget, is_size=percent is None, adapts=adapt)
     tuning = dict(vars(options))
     block_size_bytes = 0
     if (block_size := tuning.pop("block_size")) is not None:
@@ -140,9 +144,7 @@ def budget(
     )
 
 
-def _check_shared(budget: object, device: torch.device, *, is_size: bool, adapts: bool) -> None:
-    if device.type != "cpu":
-        raise ValueError("share is for budgets of the CPU: leave it out for a GPU")
+def _check_shared(budget: object, *, is_size: bool, adapts: bool) -> None:
     if not is_size:
         raise ValueError(
             f"share needs a budget as a size such as '16GiB', since all processes must give the "

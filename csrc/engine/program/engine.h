@@ -130,8 +130,8 @@ class Engine final {
   void shrink(Bytes budget, Announce announce = Announce::kToObserver) {
     room_.shrink(budget, announce);
   }
-  // The same, by free bytes only, also while an op runs. False: less is free, and nothing changes.
-  // Also while an op runs in parts, which needs the room that its parts have.
+  // The same, by free bytes only, also while an op runs. False, without a change: less is free, or
+  // an op runs in parts, which needs the room that it has found.
   [[nodiscard]] bool shrink_by_free(Bytes budget) {
     return !in_parts_.active() && room_.shrink_by_free(budget);
   }

@@ -58,7 +58,8 @@ bool InParts::prepare(std::span<const Part> parts) {
   }
   Need need = look(parts);
   if (const Bytes missing = need.most + need.stays + need.perhaps - context_.options.budget;
-      missing > Bytes(0) && room_.take_more(missing)) {
+      missing > Bytes(0)) {
+    room_.take_more(missing);
     need = look(parts);
   }
   if (!need.sure && context_.charges.external > Bytes(0)) {

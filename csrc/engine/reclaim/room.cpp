@@ -90,7 +90,7 @@ void Room::make_room(Bytes size) {
   if (swept) {
     context_.device.sweep_external();
   }
-  if (const Bytes missing = context_.shortfall(size); missing > Bytes(0) && !take_more(missing)) {
+  if (take_more(context_.shortfall(size)); context_.shortfall(size) > Bytes(0)) {
     importer_.bring_in();
   }
   while (too_large()) {
@@ -107,8 +107,9 @@ void Room::make_room(Bytes size) {
       if (!misfit) {
         misfit = true;
         count_misfit();
-        if (take_more(size)) {
-          continue;
+        take_more(size);
+        if (pool_.largest_free() >= size) {
+          break;
         }
       }
       lost = make_one_piece(size, lost);
@@ -248,7 +249,7 @@ bool Room::evict_soft_pinned() {
 void Room::charge_external(Bytes size) {
   enough_.charge(size);
   const auto missing = [&] { return context_.shortfall(size); };
-  if (missing() > Bytes(0) && !take_more(missing())) {
+  if (take_more(missing()); missing() > Bytes(0)) {
     context_.device.sweep_external();
     importer_.bring_in();
   }
@@ -313,14 +314,16 @@ void Room::shrink(Bytes budget, Announce announce) {
     throw std::invalid_argument("a budget must have room for a block of the pool");
   }
   const bool blocked = has_addresses && is_blocked_beyond(capacity);
-  while (missing() > Bytes(0) && !(possible && blocked)) {
-    if (!possible || !free_some(missing())) {
-      reporter_.fail_in(budget, Bytes(0),
-                        str_cat("a budget of ", short_text(budget),
-                                " is less than the memory that cannot be "
-                                "evicted"),
-                        announce);
-    }
+  bool fits = missing() <= Bytes(0) || possible;
+  while (fits && !blocked && missing() > Bytes(0)) {
+    fits = free_some(missing());
+  }
+  if (!fits) {
+    reporter_.fail_in(budget, Bytes(0),
+                      str_cat("a budget of ", short_text(budget),
+                              " is less than the memory that cannot be "
+                              "evicted"),
+                      announce);
   }
   if (has_addresses && (blocked || !clear_addresses(capacity))) {
     reporter_.fail_in(
@@ -360,21 +363,23 @@ bool Room::shrink_by_free(Bytes budget) {
   return true;
 }
 
-bool Room::take_more(Bytes missing) {
-  const Bytes got = context_.more == nullptr ? Bytes(0) : context_.more->take(missing);
-  if (got > Bytes(0)) {
-    grow(context_.options.budget + got);
+void Room::take_more(Bytes missing) {
+  if (context_.more != nullptr && missing > Bytes(0)) {
+    grow_by(context_.more->take(missing));
   }
-  return got > Bytes(0);
 }
 
 bool Room::wait_for_more(Bytes missing) {
   const bool waits = context_.more != nullptr && context_.alternatives == 0;
   const Bytes got = waits ? context_.more->wait_for(missing) : Bytes(0);
-  if (got > Bytes(0)) {
-    grow(context_.options.budget + got);
-  }
+  grow_by(got);
   return got > Bytes(0);
+}
+
+void Room::grow_by(Bytes more) {
+  if (more > Bytes(0)) {
+    grow(context_.options.budget + more);
+  }
 }
 
 // The bytes that cannot be freed. Dead sources can be.

@@ -27,8 +27,9 @@ class WaitingReplay {
 };
 
 // Note [Making room]
-//   0. memory by which the budget can grow, if there is MoreMemory
-//   0. with a spill tier: storages made outside are brought into the pool and become candidates
+//   0. memory by which the budget can grow, if there is MoreMemory; with a spill tier: storages
+//   made
+//      outside are brought into the pool and become candidates
 //   1. useless dead values (they are dropped as soon as they are useless, so none is left here)
 //   2. candidates, as the policy plans
 //   3. softly pinned inputs of waiting replays, the outermost frame's first
@@ -71,8 +72,9 @@ class Room {
   // By free bytes at the end of the pool. False: less is free, and nothing changes.
   [[nodiscard]] bool shrink_by_free(Bytes budget);
 
-  // Grows the budget by MoreMemory: by `missing` bytes or more, or by less. False: there is none.
-  bool take_more(Bytes missing);
+  // Grows the budget by what MoreMemory has, if `missing` is above 0: by as much, by more or by
+  // less.
+  void take_more(Bytes missing);
   // Waits for at least that many bytes. False: there will not be as many.
   bool wait_for_more(Bytes missing);
 
@@ -101,6 +103,7 @@ class Room {
   [[nodiscard]] bool is_blocked_beyond(PoolOffset end) const;
   [[nodiscard]] BlockId block_beyond(PoolOffset end) const;
   void set_smaller(Bytes budget);
+  void grow_by(Bytes more);
 
   Context& context_;
   Pool& pool_;

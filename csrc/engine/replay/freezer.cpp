@@ -73,6 +73,7 @@ void Freezer::freeze_or_copy(StorageId storage, OldVersion old) {
     return;
   }
   try {
+    const WithoutWaiting more_follows(context_, !copies_are_less);
     restore_and_freeze(source, {});
   } catch (const OutOfBudget&) {
     if (!keep_old(source, old)) {

@@ -114,7 +114,7 @@ struct Context {
   int alternatives = 0;               // see WithoutWaiting
 };
 
-// While it exists, no allocation waits for MoreMemory: its failure has an alternative.
+// While it exists, no allocation waits for MoreMemory, because there is an alternative to it.
 class WithoutWaiting {
  public:
   explicit WithoutWaiting(Context& context, bool wanted = true)

@@ -92,12 +92,9 @@ void Session::set_budget(Bytes budget) {
     backend(lock).require_can_shrink();
     // Between ops, as kernels hold memory that cannot be moved.
     const Turn turn(*this, lock, /*next=*/true);
-    const Bytes before = engine_.options().budget;
-    if (budget < before) {  // another thread may have set one meanwhile
+    if (budget < engine_.options().budget) {  // another thread may have set one meanwhile
       shrink(budget);
-      if (shared_) {
-        shared_->give(before - budget);
-      }
+      give_rest();
       return;
     }
   }
@@ -142,8 +139,15 @@ bool Session::give(Bytes budget) {
       return false;
     }
   }
-  shared_->give(shared_->part() - engine_.options().budget);
+  give_rest();
   return true;
+}
+
+// Gives the part of this process beyond its budget to the others.
+void Session::give_rest() {
+  if (shared_) {
+    shared_->give(shared_->part() - engine_.options().budget);
+  }
 }
 
 Bytes Session::take_recent_peak() {

@@ -152,6 +152,7 @@ class Session {
  private:
   void grow(const EngineLock& lock, Bytes budget);
   void shrink(Bytes budget);
+  void give_rest();
   template <class Part>
   Part& under(const EngineLock& lock, Part& part) const {
     RECOUP_CHECK(lock.is_of(mutex_), "another session's lock");

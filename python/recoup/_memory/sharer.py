@@ -15,18 +15,14 @@ used in the last seconds. Memory that no other process could use stays where it 
 """
 
 import time
-import warnings
 from collections import deque
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 from recoup._memory.fair import fair_parts
-from recoup._memory.looking import LookingThread
+from recoup._memory.looking import Looker
 from recoup._memory.workers import worker_bytes
-from recoup.warning import RecoupWarning
 
-_SECONDS_BETWEEN_LOOKS = 0.05
-_SECONDS_BETWEEN_LOOKS_AT_WORKERS = 1.0
 # A process counts as one that evicts, and its use as a demand, for this time.
 _SECONDS_OF_DEMAND = 5.0
 _SECONDS_FOR_OTHERS = 0.2
@@ -48,41 +44,63 @@ class Engine(Protocol):
     def share_parts(self) -> list[dict[str, Any]]: ...
 
 
-class Sharer:
+class _Workers(Looker):
+    """Measures the workers' memory on a thread of its own.
+
+    The thread of a Sharer waits for the engine's lock, which an op holds while it waits for memory,
+    such as that of workers that end.
+    """
+
+    pause = 1.0
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine)
+        self._engine = engine
+        self.bytes = 0
+        """Memory of the workers, in bytes."""
+        self.demand = 0
+        """The demand to publish with it, in bytes."""
+
+    def complaint(self, error: Exception) -> str:
+        """The warning for a look that failed."""
+        return f"recoup: the memory of worker processes is not measured now: {error}"
+
+    def look(self) -> None:
+        """Measures and publishes it once."""
+        self.bytes = worker_bytes({part["process"] for part in self._engine.share_parts()})
+        self._engine.publish_share(self.demand, self.bytes)
+
+
+class Sharer(Looker):
     """Gives memory of one scope to the other processes, from `begin` to `stop`."""
 
     def __init__(self, engine: Engine, total_bytes: int) -> None:
         """total_bytes: the budget of all processes."""
+        super().__init__(engine)
         self._engine = engine
         self._total = total_bytes
         self._slack = total_bytes // _SLACK
-        self._published: int | None = None
         self._peaks: deque[tuple[float, int]] = deque()
         self._pressed_allocations = 0
         self._pressed_until = 0.0
-        self._workers = 0
-        self._next_look_at_workers = 0.0
+        self._workers = _Workers(engine)
         self._next_try = 0.0
-        self._has_warned = False
         self._is_limited = False
-        self.pause = _SECONDS_BETWEEN_LOOKS
-        """Seconds until the next look."""
-        self._has_begun = False
-        self._thread: LookingThread | None = None
 
     def start(self) -> None:
-        """Starts the thread, which does nothing until `begin`."""
-        self._thread = LookingThread(self)
+        """Starts the threads, which do nothing until `begin`."""
+        self._workers.start()
+        super().start()
 
     def begin(self) -> None:
-        """Divides the budget from now on. The scope is open."""
-        self._has_begun = True
-        self.look()
+        """Divides the budget now, and from now on. The scope is open."""
+        self._workers.begin()
+        super().begin()
 
     def stop(self) -> None:
-        """Ends the thread. May be called again."""
-        if self._thread is not None:
-            self._thread.end()
+        """Ends the threads. Call it again if an interrupt ended the call."""
+        self._workers.stop()
+        super().stop()
 
     def widen(self) -> None:
         """Lets the scope take all that is free, as its end restores all tensors.
@@ -90,54 +108,41 @@ class Sharer:
         If the end fails, the part stays as it is, and the others need not leave more for it.
         """
         self._limit(_NO_LIMIT)
-        self._engine.publish_share(0, self._workers)
+        self._engine.publish_share(0, self._workers.bytes)
 
-    def look_safely(self) -> None:
-        """A look of the thread. An error becomes a warning, once, and later looks may succeed."""
-        if not self._has_begun or not self._engine.entered():
-            return
-        try:
-            self.look()
-        except Exception as error:
-            if not self._has_warned:
-                self._has_warned = True
-                said = f"recoup: this process gives no memory of the shared budget now: {error}"
-                warnings.warn(said, RecoupWarning, stacklevel=2)
+    def complaint(self, error: Exception) -> str:
+        """The warning for a look that failed."""
+        return f"recoup: this process gives no memory of the shared budget now: {error}"
 
     def look(self) -> None:
         """Looks at all parts once, and gives memory if others need it more."""
         now = time.monotonic()
-        # First without the engine's lock, which an op that waits for memory holds.
-        if self._published is not None:
-            self._engine.publish_share(self._published, self._workers)
-        self._published = self._demand(now)
-        self._engine.publish_share(self._published, self._workers)
+        demand = self._workers.demand = self._measured_demand(now)
+        self._engine.publish_share(demand, self._workers.bytes)
         parts = self._engine.share_parts()
-        if now >= self._next_look_at_workers:
-            self._next_look_at_workers = now + _SECONDS_BETWEEN_LOOKS_AT_WORKERS
-            self._workers = worker_bytes({part["process"] for part in parts})
         own = [part["is_own"] for part in parts].index(True)
         if parts[own]["needs"] > 0 or now < self._next_try:
             return
         for_all = self._total - sum(part["workers"] for part in parts)
         fair = fair_parts(for_all, [part["demand"] for part in parts])
         free = for_all - sum(part["part"] for part in parts)
-        exceeds = [max(0, part["part"] - its) for part, its in zip(parts, fair, strict=True)]
+        least = max(self._total // max(_SLACK, 4 * len(parts)), 1)
+        exceeds = [
+            max(0, part["part"] - max(its, least)) for part, its in zip(parts, fair, strict=True)
+        ]
         waits = [part["wait_ns"] / 1e9 for part in parts if part["needs"] > 0]
-        least = self._total // max(_SLACK, 4 * len(parts))
         if waits:
             missing = sum(part["needs"] for part in parts) - free
             if max(waits) > _SECONDS_FOR_OTHERS:
-                exceeds = [0 if part["needs"] else part["part"] - least for part in parts]
+                exceeds = [0 if part["needs"] else max(0, part["part"] - least) for part in parts]
             # More than the own share of it if others cannot give theirs.
             again = min(int(max(waits) / _SECONDS_FOR_OTHERS), 10)
-            self._give_share(now, parts, own, exceeds, missing, most=2**again)
+            self._give_share(parts, own, exceeds, missing, most=2**again)
         else:
-            self._balance(now, parts, own, fair, exceeds, free)
+            self._balance(parts, own, fair, exceeds, free)
 
     def _balance(
         self,
-        now: float,
         parts: list[dict[str, Any]],
         own: int,
         fair: Sequence[int],
@@ -152,13 +157,12 @@ class Sharer:
         )
         self._limit(max(parts[own]["part"], fair[own]) if lacks else _NO_LIMIT)
         if exceeds[own] > self._slack or free < 0:
-            self._give_share(now, parts, own, exceeds, lacks - free)
+            self._give_share(parts, own, exceeds, lacks - free)
             if lacks:
                 self._limit(fair[own])
 
     def _give_share(
         self,
-        now: float,
         parts: list[dict[str, Any]],
         own: int,
         exceeds: Sequence[int],
@@ -167,11 +171,11 @@ class Sharer:
     ) -> None:
         """Gives this process's share of `missing`, or `most` times as much."""
         if missing > 0 and exceeds[own] > 0:
-            share = -(-missing * exceeds[own] // sum(max(0, each) for each in exceeds))
+            share = -(-missing * exceeds[own] // sum(exceeds))
             given = min(most * share, missing, exceeds[own])
-            self._give(now, parts[own]["part"], parts[own]["part"] - given)
+            self._give(parts[own]["part"], parts[own]["part"] - given)
 
-    def _demand(self, now: float) -> int:
+    def _measured_demand(self, now: float) -> int:
         """The budget that the scope could use: everything while it evicts, else what it uses."""
         pressed = self._engine.stats()["pressed_allocations"]
         if pressed > self._pressed_allocations:
@@ -189,9 +193,9 @@ class Sharer:
             self._is_limited = most < _NO_LIMIT
             self._engine.limit_share(most)
 
-    def _give(self, now: float, part: int, wanted: int) -> None:
+    def _give(self, part: int, wanted: int) -> None:
         """Reduces the part, as far as the tensors that cannot be evicted allow."""
         for size in (wanted, (wanted + part) // 2, (wanted + 3 * part) // 4):
             if size >= part or self._engine.give(size):
                 return
-        self._next_try = now + _SECONDS_BETWEEN_FAILURES
+        self._next_try = time.monotonic() + _SECONDS_BETWEEN_FAILURES

@@ -18,17 +18,15 @@ out: a pool that exists takes no more of them.
 """
 
 import time
-import warnings
 from collections import deque
 from typing import Protocol
 
 from recoup._memory import machine, resident
-from recoup._memory.looking import LookingThread
+from recoup._memory.looking import Looker
 from recoup._memory.machine import Limit, Places
 from recoup._memory.strain import Strain
 from recoup.errors import OutOfBudgetError
 from recoup.rows import BudgetChange
-from recoup.warning import RecoupWarning
 
 _SECONDS_BETWEEN_LOOKS = 0.05
 _SECONDS_BETWEEN_LOOKS_IF_FREE = 0.2
@@ -59,11 +57,12 @@ class Engine(Protocol):
     def set_budget(self, budget_bytes: int) -> None: ...
 
 
-class Watcher:
+class Watcher(Looker):
     """Changes the budget of one scope from `begin` to `stop`."""
 
     def __init__(self, engine: Engine, most_bytes: int) -> None:
         """most_bytes: the largest budget that the user allows."""
+        super().__init__(engine)
         self._engine = engine
         self.most_bytes = most_bytes
         """The largest budget that the user allows."""
@@ -77,29 +76,16 @@ class Watcher:
         self._next_try = 0.0
         self._began_ns = 0
         self._changes: list[BudgetChange] = []
-        self._has_warned = False
-        self.pause = _SECONDS_BETWEEN_LOOKS
-        """Seconds until the next look."""
-        self._thread: LookingThread | None = None
 
     @property
     def changes(self) -> list[BudgetChange]:
         """The changes so far, in order."""
         return list(self._changes)
 
-    def start(self) -> None:
-        """Starts the thread, which changes nothing until `begin`."""
-        self._thread = LookingThread(self)
-
     def begin(self) -> None:
         """Fits the budget now, and from now on. The scope is open."""
         self._began_ns = time.monotonic_ns()
-        self.look()
-
-    def stop(self) -> None:
-        """Ends the thread. May be called again."""
-        if self._thread is not None:
-            self._thread.end()
+        super().begin()
 
     def widen(self) -> None:
         """Gives the scope all that it may have, as the end of the scope restores all tensors."""
@@ -108,17 +94,9 @@ class Watcher:
         if size > self._engine.stats()["budget_bytes"]:
             self._set(size, free)
 
-    def look_safely(self) -> None:
-        """A look of the thread. An error becomes a warning, once, and later looks may succeed."""
-        if not self._began_ns or not self._engine.entered():
-            return
-        try:
-            self.look()
-        except Exception as error:
-            if not self._has_warned:
-                self._has_warned = True
-                said = f"recoup: the budget does not follow the machine's memory now: {error}"
-                warnings.warn(said, RecoupWarning, stacklevel=2)
+    def complaint(self, error: Exception) -> str:
+        """The warning for a look that failed."""
+        return f"recoup: the budget does not follow the machine's memory now: {error}"
 
     def look(self) -> None:
         """Looks at the memory of the machine once, and changes the budget if necessary."""

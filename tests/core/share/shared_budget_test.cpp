@@ -122,7 +122,7 @@ TEST_F(SharedBudgetTest, NothingLeftIsAnError) {
   } catch (const std::runtime_error& error) {
     EXPECT_STREQ(error.what(),
                  "nothing is left of the shared budget: the budget of 67,108,864 bytes (64.0 MiB) "
-                 "is shared: 1 other process has 67,108,864 bytes (64.0 MiB) of it");
+                 "is shared: others have 67,108,864 bytes (64.0 MiB) of it (processes: 1)");
   }
   EXPECT_EQ(one->parts().size(), 1U);
 }

@@ -125,7 +125,7 @@ def test_a_run_with_adapt_is_collected(leave_free: LeaveFree) -> None:
 
 def test_a_budget_of_a_gpu_cannot_adapt(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpus, "parse_device", lambda _: torch.device("cuda:0"))
-    with pytest.raises(ValueError, match="adapt=True is for budgets of the CPU"):
+    with pytest.raises(ValueError, match="are for budgets of the CPU"):
         recoup.budget("1GiB", device="cuda:0", adapt=True)
 
 

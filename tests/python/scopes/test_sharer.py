@@ -38,6 +38,7 @@ class Shared:
                 engine.seen = parts  # all look at the same time
             for engine in self.engines:
                 engine.take_what_it_may()
+                engine.sharer._workers.look()
                 engine.sharer.look()
                 engine.seen = None
             assert sum(engine.part for engine in self.engines) <= TOTAL
@@ -83,6 +84,7 @@ class Engine:
         return min(self.use, self.part)
 
     def give(self, budget_bytes: int) -> bool:
+        assert budget_bytes > 0
         if budget_bytes < self.pinned:
             return False
         self.given.append(self.part - budget_bytes)
@@ -218,6 +220,15 @@ def test_many_processes_do_not_give_more_than_is_missing(shared: Shared) -> None
     waiting.wait_for(4 * MIB)
     shared.pass_time(1)
     assert 4 * MIB <= sum(sum(each.given) for each in others) <= 6 * MIB
+
+
+def test_a_process_without_tensors_keeps_a_little(shared: Shared) -> None:
+    idle, waiting = shared.join(1), shared.join(63)
+    waiting.use = 100 * MIB
+    shared.pass_time(8)
+    waiting.wait_for(8 * MIB)
+    shared.pass_time(2)
+    assert idle.part > 0
 
 
 def test_an_op_that_waits_is_not_asked(shared: Shared) -> None:

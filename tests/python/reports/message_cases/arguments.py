@@ -132,6 +132,12 @@ budget = recoup._C.Budget(recoup._C.Options(budget_bytes=1 << 20))
 budget.enter()
 budget.share("here", 1 << 20)
 ---
+budgets = []
+for _ in range(257):
+    budgets.append(recoup._C.Budget(recoup._C.Options(budget_bytes=32 << 20)))
+    budgets[-1].share("here", 32 << 20)
+    budgets[-1].give(1 << 16)
+---
 first, second = [recoup._C.Budget(recoup._C.Options(budget_bytes=1 << 20)) for _ in range(2)]
 first.share("here", 1 << 16)
 first.publish_share(1 << 16, 1 << 12)
