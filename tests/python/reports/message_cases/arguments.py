@@ -119,6 +119,11 @@ with recoup.budget("1MiB", share=f"group:{os.getpid()}") as run:
     run._adjuster._total = None
     run._adjuster.look_safely()
 ---
+with recoup.budget("1MiB", share=f"group:{os.getpid()}") as run:
+    run._adjuster.stop()
+    run._adjuster._workers._engine = None
+    run._adjuster._workers.look_safely()
+---
 recoup._C.Budget(recoup._C.Options(budget_bytes=1 << 20)).give(1)
 ---
 recoup._C.Budget(recoup._C.Options(budget_bytes=1 << 20)).share("here", 1 << 30)
