@@ -1,32 +1,23 @@
 #include "csrc/share/shared_budget.h"
 
 #include <fcntl.h>
-#include <pthread.h>
-#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
-#include <csignal>
-#include <cstring>
-#include <filesystem>
-#include <iterator>
 #include <optional>
-#include <sstream>
 #include <stdexcept>
 #include <system_error>
 #include <thread>
 
 #include "csrc/base/check.h"
 #include "csrc/base/strings.h"
+#include "csrc/share/process_start.h"
 
 namespace recoup::detail {
 namespace {
-constexpr std::uint64_t kFormat = 0x7265636f75700001;  // changes with the layout of the file
-constexpr std::size_t kRows = 256;
 constexpr Bytes kUnit{64 << 10};  // parts grow in multiples of this
 // A part grows by at least the total divided by this number, if that is free.
 constexpr std::int64_t kSteps = 64;
@@ -45,52 +36,6 @@ Nanoseconds now() {
       std::chrono::steady_clock::now().time_since_epoch());
 }
 
-[[noreturn]] void throw_errno(const std::string& path) {
-  throw std::system_error(errno, std::generic_category(), path);
-}
-
-// Whether all threads of a process have ended. A process whose first thread has ended is a zombie,
-// too, as long as others run.
-bool has_ended(const std::string& folder, char state) {
-  if (state != 'Z' && state != 'X') {
-    return false;
-  }
-  std::error_code error;
-  const std::filesystem::directory_iterator threads(folder + "/task", error);
-  return error || std::distance(begin(threads), end(threads)) <= 1;
-}
-
-// When a process began, in ticks since the machine's start; a process id alone may belong to a
-// later process. nullopt: it has ended. 0: that cannot be found out, for example because this
-// process has no file descriptor left.
-std::optional<std::uint64_t> start_of(std::int64_t process) {
-  const std::string folder = str_cat("/proc/", process);
-  const int file = ::open((folder + "/stat").c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) {
-    const bool ended = kill(static_cast<pid_t>(process), 0) != 0 && errno == ESRCH;
-    return ended ? std::nullopt : std::optional<std::uint64_t>(0);
-  }
-  std::array<char, 2048> text{};
-  const ssize_t length = read(file, text.data(), text.size() - 1);
-  ::close(file);
-  // The name of the program is in parentheses, and may have any character.
-  const char* const end = length > 0 ? std::strrchr(text.data(), ')') : nullptr;
-  if (end == nullptr) {
-    return 0;
-  }
-  std::istringstream fields(end + 1);
-  char state = 0;
-  fields >> state;
-  constexpr int kBetween = 18;  // fields between the state and the start
-  std::string skipped;
-  for (int i = 0; i < kBetween; ++i) {
-    fields >> skipped;
-  }
-  std::uint64_t start = 0;
-  fields >> start;
-  return has_ended(folder, state) ? std::nullopt : std::optional(start);
-}
-
 Bytes round_up(Bytes size) {
   return Bytes((size.count() + kUnit.count() - 1) / kUnit.count() * kUnit.count());
 }
@@ -98,63 +43,6 @@ Bytes round_up(Bytes size) {
 // The least by which a part grows.
 Bytes step_of(Bytes total) { return std::max(kUnit, round_up(Bytes(total.count() / kSteps))); }
 }  // namespace
-
-struct SharedBudget::Row {
-  std::int64_t process;  // 0: the row is free
-  std::uint64_t start;   // see start_of; 0: unknown
-  std::int64_t part;
-  std::int64_t workers;
-  std::int64_t demand;
-  std::int64_t needs;
-  std::int64_t needs_since;
-  std::int64_t looked;  // when the waiting process last looked
-  std::int64_t limit;
-};
-
-struct SharedBudget::File {
-  std::uint64_t format;
-  std::int64_t total;
-  std::int64_t served;  // how often a waiting process got memory, or gave up
-  pthread_mutex_t mutex;
-  std::array<Row, kRows> rows;
-};
-
-// The mutex in the file.
-class SharedBudget::Access {
- public:
-  explicit Access(const SharedBudget& shared) : mutex_(shared.file_->mutex) {
-    const int error = pthread_mutex_lock(&mutex_);
-    if (error == EOWNERDEAD) {
-      pthread_mutex_consistent(&mutex_);  // its holder was killed; each change is one store
-    } else {
-      RECOUP_CHECK(error == 0);
-    }
-  }
-  ~Access() { pthread_mutex_unlock(&mutex_); }
-  Access(const Access&) = delete;
-  Access& operator=(const Access&) = delete;
-
- private:
-  pthread_mutex_t& mutex_;
-};
-
-// The lock of the file.
-class SharedBudget::FileLock {
- public:
-  explicit FileLock(const SharedBudget& shared) : file_descriptor_(shared.file_descriptor_) {
-    while (flock(file_descriptor_, LOCK_EX) != 0) {
-      if (errno != EINTR) {
-        throw_errno(shared.path_);
-      }
-    }
-  }
-  ~FileLock() { flock(file_descriptor_, LOCK_UN); }
-  FileLock(const FileLock&) = delete;
-  FileLock& operator=(const FileLock&) = delete;
-
- private:
-  int file_descriptor_;
-};
 
 SharedBudget::SharedBudget(const std::string& file, Bytes total, const Settings& settings)
     : path_(file), total_(total), settings_(settings), process_(getpid()) {
@@ -165,7 +53,7 @@ SharedBudget::SharedBudget(const std::string& file, Bytes total, const Settings&
     bool joined = false;
     while (!joined) {
       open();
-      const FileLock lock(*this);
+      const FileLock lock(file_descriptor_, path_);
       joined = is_in_place();  // the last process may have removed the file since then
       if (joined) {
         join();
@@ -185,7 +73,7 @@ SharedBudget::~SharedBudget() { close(); }
 
 void SharedBudget::open() {
   if (file_descriptor_ >= 0) {
-    munmap(file_, sizeof(File));
+    munmap(file_, sizeof(ShareFile));
     ::close(file_descriptor_);
     file_ = nullptr;
   }
@@ -199,16 +87,16 @@ void SharedBudget::open() {
     throw_errno(path_);
   }
   // Takes the memory now: later there may be none, which would end the process.
-  if (const int error = posix_fallocate(file_descriptor_, 0, sizeof(File)); error != 0) {
+  if (const int error = posix_fallocate(file_descriptor_, 0, sizeof(ShareFile)); error != 0) {
     errno = error;
     throw_errno(path_);
   }
   void* const memory =
-      mmap(nullptr, sizeof(File), PROT_READ | PROT_WRITE, MAP_SHARED, file_descriptor_, 0);
+      mmap(nullptr, sizeof(ShareFile), PROT_READ | PROT_WRITE, MAP_SHARED, file_descriptor_, 0);
   if (memory == MAP_FAILED) {
     throw_errno(path_);
   }
-  file_ = static_cast<File*>(memory);
+  file_ = static_cast<ShareFile*>(memory);
 }
 
 // Whether the path still leads to the open file.
@@ -230,17 +118,17 @@ void SharedBudget::make_mutex() {
 
 // Under the lock of the file.
 void SharedBudget::join() {
-  if (file_->format != 0 && file_->format != kFormat) {
+  if (file_->format != 0 && file_->format != kShareFormat) {
     throw std::runtime_error(
         str_cat("another version of recoup shares a budget in the file ", path_));
   }
   if (file_->format == 0 || !anyone_lives()) {
-    *file_ = File{};
+    *file_ = ShareFile{};
     make_mutex();
     file_->total = total_.count();
-    file_->format = kFormat;
+    file_->format = kShareFormat;
   }
-  const Access access(*this);
+  const ShareAccess access(*file_);
   bury_dead(true);
   if (file_->total != total_.count()) {
     throw std::invalid_argument(str_cat("the other processes share a budget of ",
@@ -248,11 +136,11 @@ void SharedBudget::join() {
                                         recoup::to_string(total_)));
   }
   const auto row = std::find_if(file_->rows.begin(), file_->rows.end(),
-                                [](const Row& each) { return each.process == 0; });
+                                [](const ShareRow& each) { return each.process == 0; });
   if (row == file_->rows.end()) {
-    throw std::runtime_error(str_cat("more than ", kRows, " processes share a budget"));
+    throw std::runtime_error(str_cat("more than ", kShareRows, " processes share a budget"));
   }
-  *row = Row{};
+  *row = ShareRow{};
   row->start = start_of(process_).value_or(0);
   row->limit = kNoLimit.count();
   row->process = process_;
@@ -262,8 +150,8 @@ void SharedBudget::join() {
 void SharedBudget::close() noexcept {
   if (row_ != nullptr && is_of_this_process()) {
     try {
-      const FileLock lock(*this);
-      const Access access(*this);
+      const FileLock lock(file_descriptor_, path_);
+      const ShareAccess access(*file_);
       row_->process = 0;
       if (!others_live() && is_in_place()) {
         unlink(path_.c_str());
@@ -273,7 +161,7 @@ void SharedBudget::close() noexcept {
   }
   row_ = nullptr;
   if (file_ != nullptr) {
-    munmap(file_, sizeof(File));
+    munmap(file_, sizeof(ShareFile));
     file_ = nullptr;
   }
   if (file_descriptor_ >= 0) {
@@ -287,18 +175,18 @@ bool SharedBudget::is_of_this_process() const { return getpid() == process_; }
 // Whether other rows are taken.
 bool SharedBudget::others_live() const {
   return std::any_of(file_->rows.begin(), file_->rows.end(),
-                     [this](const Row& row) { return row.process != 0 && &row != row_; });
+                     [this](const ShareRow& row) { return row.process != 0 && &row != row_; });
 }
 
 Bytes SharedBudget::free_bytes() const {
   std::int64_t taken = 0;
-  for (const Row& row : file_->rows) {
+  for (const ShareRow& row : file_->rows) {
     taken += row.process != 0 ? row.part + row.workers : 0;
   }
   return total_ - Bytes(taken);
 }
 
-bool SharedBudget::has_died(const Row& row) {
+bool SharedBudget::has_died(const ShareRow& row) {
   const std::optional<std::uint64_t> start = start_of(row.process);
   return !start || (*start != 0 && row.start != 0 && *start != row.start);
 }
@@ -306,7 +194,7 @@ bool SharedBudget::has_died(const Row& row) {
 // Whether a row belongs to a process that has not ended. Without the mutex.
 bool SharedBudget::anyone_lives() const {
   return std::any_of(file_->rows.begin(), file_->rows.end(),
-                     [](const Row& row) { return row.process != 0 && !has_died(row); });
+                     [](const ShareRow& row) { return row.process != 0 && !has_died(row); });
 }
 
 // Frees the rows of processes that have ended. A look at all processes takes time, so it is not
@@ -314,7 +202,7 @@ bool SharedBudget::anyone_lives() const {
 void SharedBudget::bury_dead(bool at_once) {
   if (const Nanoseconds time = now(); at_once || time >= next_burial_) {
     next_burial_ = time + kBetweenBurials;
-    for (Row& row : file_->rows) {
+    for (ShareRow& row : file_->rows) {
       if (row.process != 0 && &row != row_ && has_died(row)) {
         row.process = 0;
       }
@@ -323,14 +211,14 @@ void SharedBudget::bury_dead(bool at_once) {
 }
 
 // A process that has not looked for long may be stopped.
-bool SharedBudget::is_waiting(const Row& row, Nanoseconds time) {
+bool SharedBudget::is_waiting(const ShareRow& row, Nanoseconds time) {
   return row.needs > 0 && time - Nanoseconds(row.looked) < kLongWait;
 }
 
 // Whether free bytes are for another process that waits.
 bool SharedBudget::others_come_first(bool waits) const {
   const Nanoseconds time = now();
-  return std::any_of(file_->rows.begin(), file_->rows.end(), [&](const Row& row) {
+  return std::any_of(file_->rows.begin(), file_->rows.end(), [&](const ShareRow& row) {
     return row.process != 0 && &row != row_ && is_waiting(row, time) &&
            (!waits || (row.needs_since < row_->needs_since &&
                        time - Nanoseconds(row.needs_since) > kLongWait));
@@ -361,7 +249,7 @@ Bytes SharedBudget::take(Bytes wanted) {
   if (!is_of_this_process()) {
     return Bytes(0);
   }
-  const Access access(*this);
+  const ShareAccess access(*file_);
   return take_now(wanted, /*waits=*/false, /*even_first=*/false);
 }
 
@@ -378,7 +266,7 @@ Bytes SharedBudget::wait_for(Bytes least) {
   std::int64_t served = 0;
   for (bool first = true;; first = false) {
     {
-      const Access access(*this);
+      const ShareAccess access(*file_);
       if (first && start - vain_end_ < kShortly && least >= vain_least_ && free_bytes() < least) {
         return Bytes(0);  // another try of the same op
       }
@@ -415,7 +303,7 @@ Bytes SharedBudget::wait_for(Bytes least) {
 
 void SharedBudget::give(Bytes bytes) {
   if (is_of_this_process()) {
-    const Access access(*this);
+    const ShareAccess access(*file_);
     RECOUP_CHECK(bytes >= Bytes(0) && row_->part >= bytes.count());
     row_->part -= bytes.count();
   }
@@ -423,7 +311,7 @@ void SharedBudget::give(Bytes bytes) {
 
 void SharedBudget::force(Bytes part) {
   if (is_of_this_process()) {
-    const Access access(*this);
+    const ShareAccess access(*file_);
     row_->part = part.count();
     most_ = std::max(most_, part);
   }
@@ -431,7 +319,7 @@ void SharedBudget::force(Bytes part) {
 
 void SharedBudget::publish(Bytes demand, Bytes workers) {
   if (is_of_this_process()) {
-    const Access access(*this);
+    const ShareAccess access(*file_);
     row_->demand = demand.count();
     row_->workers = workers.count();
     bury_dead(false);
@@ -440,7 +328,7 @@ void SharedBudget::publish(Bytes demand, Bytes workers) {
 
 void SharedBudget::set_limit(Bytes limit) {
   if (is_of_this_process()) {
-    const Access access(*this);
+    const ShareAccess access(*file_);
     row_->limit = limit.count();
   }
 }
@@ -449,7 +337,7 @@ Bytes SharedBudget::part() const {
   if (!is_of_this_process()) {
     return Bytes(0);
   }
-  const Access access(*this);
+  const ShareAccess access(*file_);
   return Bytes(row_->part);
 }
 
@@ -458,9 +346,9 @@ std::vector<SharePart> SharedBudget::parts() const {
   if (!is_of_this_process()) {
     return parts;
   }
-  const Access access(*this);
+  const ShareAccess access(*file_);
   const Nanoseconds time = now();
-  for (const Row& row : file_->rows) {
+  for (const ShareRow& row : file_->rows) {
     if (row.process == 0) {
       continue;
     }
@@ -479,9 +367,9 @@ std::vector<SharePart> SharedBudget::parts() const {
 }
 
 ShareCounters SharedBudget::counters() const {
-  std::optional<Access> access;
+  std::optional<ShareAccess> access;
   if (is_of_this_process()) {
-    access.emplace(*this);
+    access.emplace(*file_);
   }
   return {.total = total_, .most = most_, .waits = waits_, .wait_time = wait_time_};
 }

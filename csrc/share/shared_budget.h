@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "csrc/engine/state/more_memory.h"
+#include "csrc/share/share_file.h"
 #include "recoup/share.h"
 
 namespace recoup::detail {
@@ -66,22 +67,17 @@ class SharedBudget final : public MoreMemory {
   [[nodiscard]] ShareCounters counters() const;
 
  private:
-  struct Row;
-  struct File;
-  class Access;
-  class FileLock;
-
   void open();
   void make_mutex();
   [[nodiscard]] bool is_in_place() const;
   void join();
   void close() noexcept;
-  [[nodiscard]] static bool has_died(const Row& row);
+  [[nodiscard]] static bool has_died(const ShareRow& row);
   [[nodiscard]] bool anyone_lives() const;
   [[nodiscard]] bool others_live() const;
   [[nodiscard]] Bytes free_bytes() const;
   [[nodiscard]] bool others_come_first(bool waits) const;
-  [[nodiscard]] static bool is_waiting(const Row& row, Nanoseconds time);
+  [[nodiscard]] static bool is_waiting(const ShareRow& row, Nanoseconds time);
   Bytes take_now(Bytes wanted, bool waits, bool even_first);
   void bury_dead(bool at_once);
 
@@ -90,8 +86,8 @@ class SharedBudget final : public MoreMemory {
   const Settings settings_;
   const std::int64_t process_;
   int file_descriptor_ = -1;
-  File* file_ = nullptr;  // mapped
-  Row* row_ = nullptr;    // of this process
+  ShareFile* file_ = nullptr;  // mapped
+  ShareRow* row_ = nullptr;    // of this process
   Nanoseconds next_burial_{0};
   Bytes most_{0};
   std::int64_t waits_ = 0;

@@ -85,6 +85,24 @@ TEST(EngineResize, RefusesInvalidBudgets) {
   EXPECT_THROW(p.grow(8_KiB), InternalError);
 }
 
+// A step of a random program. 0 drops a tensor other than `kept`, 1 updates one, others make one.
+void random_step(Program& p, Tensor kept, std::mt19937_64& random, std::uint64_t drawn) {
+  switch (drawn) {
+    case 0:
+      if (p.live().size() > 1 && p.live().back() != kept) {
+        p.drop(p.live().back());
+      }
+      break;
+    case 1:
+      p.update(p.live()[random() % p.live().size()]);
+      break;
+    default:
+      p.op({p.live()[random() % p.live().size()]},
+           Bytes(static_cast<std::int64_t>(64 + random() % 700)));
+      break;
+  }
+}
+
 TEST(EngineResize, RandomProgramsStayCorrect) {
   for (std::uint64_t seed = 0; seed < 300 && !testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -96,7 +114,7 @@ TEST(EngineResize, RandomProgramsStayCorrect) {
     for (int i = 0; i < 60; ++i) {
       const Bytes budget = p.engine().options().budget;
       try {
-        switch (random() % 6) {
+        switch (const std::uint64_t drawn_step = random() % 6; drawn_step) {
           case 0: {
             const Bytes smaller(static_cast<std::int64_t>(1 + random() % 16000));
             if (smaller < budget) {
@@ -109,17 +127,8 @@ TEST(EngineResize, RandomProgramsStayCorrect) {
               p.grow(budget + Bytes(static_cast<std::int64_t>(1 + random() % 4000)));
             }
             break;
-          case 2:
-            if (p.live().size() > 1 && p.live().back() != x) {
-              p.drop(p.live().back());
-            }
-            break;
-          case 3:
-            p.update(p.live()[random() % p.live().size()]);
-            break;
           default:
-            p.op({p.live()[random() % p.live().size()]},
-                 Bytes(static_cast<std::int64_t>(64 + random() % 700)));
+            random_step(p, x, random, drawn_step - 2);
             break;
         }
       } catch (const OutOfBudget&) {
@@ -240,7 +249,7 @@ TEST(EngineResize, RandomProgramsThatTakeAndGiveStayCorrect) {
     for (int i = 0; i < 60; ++i) {
       const Bytes budget = p.engine().options().budget;
       try {
-        switch (random() % 5) {
+        switch (const std::uint64_t drawn_step = random() % 5; drawn_step) {
           case 0:
             given +=
                 budget > 2_KiB &&
@@ -248,17 +257,8 @@ TEST(EngineResize, RandomProgramsThatTakeAndGiveStayCorrect) {
                     ? 1
                     : 0;
             break;
-          case 1:
-            if (p.live().size() > 1 && p.live().back() != x) {
-              p.drop(p.live().back());
-            }
-            break;
-          case 2:
-            p.update(p.live()[random() % p.live().size()]);
-            break;
           default:
-            p.op({p.live()[random() % p.live().size()]},
-                 Bytes(static_cast<std::int64_t>(64 + random() % 700)));
+            random_step(p, x, random, drawn_step - 1);
             break;
         }
       } catch (const OutOfBudget&) {
