@@ -116,6 +116,15 @@ def test_a_fork_has_loaded_pytorch_and_a_new_python_has_not() -> None:
     assert result(warm_python.REAL, "-c", LOADED)[1] == "False\n"
 
 
+def test_the_server_is_no_child_of_the_test_process() -> None:
+    names = [
+        Path(f"/proc/{child}/cmdline").read_text()
+        for thread in Path("/proc/self/task").iterdir()
+        for child in (thread / "children").read_text().split()
+    ]
+    assert [name for name in names if "warm_server" in name] == []
+
+
 def limit_files() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 

@@ -1,17 +1,19 @@
 """Makes new processes of tests start in milliseconds: as forks of one that has loaded PyTorch.
 
 PyTorch takes seconds to load. `install` sets `sys.executable`, which tests start, to a small
-`python`. It asks a server of this test process to
-fork, and the fork runs the arguments as a new Python would. If the new process inherits something
-else than the server did, such as a variable that PyTorch may read when it is loaded, a limit or a
-terminal, or if there are options, a real Python starts.
+`python`. It asks a server of this test process to fork, and the fork runs the arguments as a new
+Python would. The server is no child of the test process, which may measure its children. If the
+new process inherits something else than the server did, such as a variable that PyTorch may read
+when it is loaded, a limit or a terminal, or if there are options, a real Python starts.
 
 A test that measures a process by its id, or what Python loads, starts `REAL`.
 """
 
 import atexit
 import os
+import select
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -46,15 +48,14 @@ class _Servers:
         # The server has the same terminal, limits and variables as this process.
         self._context = context()
         worker = str(_HERE / "warm_server.py")
-        self._server = subprocess.Popen(
+        started = subprocess.run(
             [REAL, worker, self._address, str(os.getpid()), str(self.python)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
+            check=True,
             text=True,
         )
-        assert self._server.stdout is not None
-        ready = self._server.stdout.readline()
-        assert ready == "ready\n", "the server of processes did not start"
+        self._server = os.pidfd_open(int(started.stdout))
 
     def update(self) -> None:
         if context() != self._context:
@@ -62,8 +63,9 @@ class _Servers:
             self._start()
 
     def _stop(self) -> None:
-        self._server.kill()
-        self._server.communicate()
+        signal.pidfd_send_signal(self._server, signal.SIGKILL)
+        select.select([self._server], [], [])
+        os.close(self._server)
         os.unlink(self._address)
 
     def remove(self) -> None:

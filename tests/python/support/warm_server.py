@@ -21,9 +21,10 @@ from warm_context import context
 
 
 def serve(address: str, parent: int, python: str) -> None:
-    """Ends when the process `parent`, which started it, has ended.
+    """Serves in a child, whose number it prints, and returns.
 
-    `python` is the `sys.executable` of the programs.
+    The child ends when the process `parent`, which started it, has ended. `python` is the
+    `sys.executable` of the programs.
     """
     import torch  # noqa: F401
 
@@ -31,7 +32,13 @@ def serve(address: str, parent: int, python: str) -> None:
     listening = socket.socket(socket.AF_UNIX)
     listening.bind(address)
     listening.listen(64)
-    print("ready", flush=True)
+    server = os.fork()
+    if server != 0:
+        print(server, flush=True)
+        os._exit(0)
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
+    os.close(null)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no process waits for the forks
     gc.collect()
     gc.freeze()  # otherwise each child would write to, and so copy, all objects
