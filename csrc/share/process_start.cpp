@@ -31,7 +31,10 @@ bool has_ended(const std::string& folder, char state) {
 
 std::optional<std::uint64_t> start_of(std::int64_t process) {
   const std::string folder = str_cat("/proc/", process);
-  const int file = ::open((folder + "/stat").c_str(), O_RDONLY | O_CLOEXEC);
+  // The first thread's, which started with the process: qemu makes up /proc/PID/stat of a process
+  // that it emulates.
+  const std::string path = str_cat(folder, "/task/", process, "/stat");
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0) {
     const bool ended = kill(static_cast<pid_t>(process), 0) != 0 && errno == ESRCH;
     return ended ? std::nullopt : std::optional<std::uint64_t>(0);

@@ -13,6 +13,17 @@
 namespace recoup::detail {
 namespace {
 
+// Relocations whose slot is filled with the address of a function.
+#if defined(__x86_64__)
+constexpr ElfW(Xword) kCallSlot = R_X86_64_JUMP_SLOT;
+constexpr ElfW(Xword) kDataSlot = R_X86_64_GLOB_DAT;
+#elif defined(__aarch64__)
+constexpr ElfW(Xword) kCallSlot = R_AARCH64_JUMP_SLOT;
+constexpr ElfW(Xword) kDataSlot = R_AARCH64_GLOB_DAT;
+#else
+#error "recoup does not know this processor's relocations"
+#endif
+
 // The imports of a library, from its dynamic section.
 struct Imports {
   const ElfW(Sym) * symbols = nullptr;
@@ -101,7 +112,7 @@ void redirect(const dl_phdr_info& library, const Imports& imports,
               std::span<const ElfW(Rela)> relocations, std::span<const ImportedCall> calls) {
   for (const ElfW(Rela) & relocation : relocations) {
     const auto type = ELF64_R_TYPE(relocation.r_info);
-    if (type != R_X86_64_JUMP_SLOT && type != R_X86_64_GLOB_DAT) {
+    if (type != kCallSlot && type != kDataSlot) {
       continue;
     }
     const char* const name =

@@ -5,7 +5,6 @@
 #include <c10/core/AutogradState.h>
 #include <c10/core/DefaultDtype.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
-#include <xmmintrin.h>
 
 #include <algorithm>
 #include <cstring>
@@ -17,6 +16,7 @@
 #include "csrc/base/check.h"
 #include "csrc/torch/compat/context_members.h"
 #include "csrc/torch/compat/digest.h"
+#include "csrc/torch/compat/float_control.h"
 
 // Functions of OpenMP and of MKL; null if they are not linked. Note [Thread counts]
 extern "C" {
@@ -41,8 +41,6 @@ int set_threads(int threads, int mkl_threads) {
   omp_set_num_threads(threads);
   return MKL_Set_Num_Threads_Local == nullptr ? 0 : MKL_Set_Num_Threads_Local(mkl_threads);
 }
-
-constexpr std::uint32_t kFloatFlags = 0x3f;  // of MXCSR: status flags, not settings
 
 // Where at::Context stores the settings. Note [Raw settings]
 struct RawContext {
@@ -75,7 +73,7 @@ Settings::OfThread Settings::OfThread::now(c10::DeviceType device) {
   return {.autocast_off =
               (c10::impl::tls_local_dispatch_key_set().excluded_ & c10::autocast_dispatch_keyset)
                   .raw_repr(),
-          .float_control = _mm_getcsr() & ~kFloatFlags,
+          .float_control = detail::float_control(),
           .threads = at::get_num_threads(),
           .autocast_dtype = at::autocast::get_autocast_dtype(device),
           .device = device,
@@ -186,7 +184,7 @@ void SettingsGuard::change(const Settings& from, const Settings& to) {
     mkl_threads_ = set_threads(now.threads, &to == &before_ ? mkl_threads_ : now.threads);
   }
   if (old.float_control != now.float_control) {
-    _mm_setcsr((_mm_getcsr() & kFloatFlags) | now.float_control);
+    set_float_control(now.float_control);
   }
   c10::AutogradState& autograd = c10::AutogradState::get_tls_state();
   autograd.set_grad_mode(now.grad_mode);

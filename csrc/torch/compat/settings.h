@@ -26,7 +26,7 @@ class Settings {
 
   struct OfThread {
     std::uint64_t autocast_off = 0;   // excluded dispatch keys of autocast
-    std::uint32_t float_control = 0;  // MXCSR without its flags: rounding, denormals, traps
+    std::uint32_t float_control = 0;  // rounding, denormal numbers, traps
     std::int32_t threads = 0;
     c10::ScalarType autocast_dtype{};  // of the device
     c10::DeviceType device{};
