@@ -4,12 +4,12 @@
 # needs: the headers and the static runtime (nvidia/cu13), and the compiler's headers that the
 # runtime's headers include (in Triton's crt/).
 
-# Makes the target CUDA::cudart_static, and sets CUDAToolkit_FOUND, _VERSION and _INCLUDE_DIRS. If
-# `python` is empty, only a toolkit is searched for.
-macro(recoup_find_cuda python)
+# Makes the target CUDA::cudart_static, and sets CUDAToolkit_FOUND, _VERSION and _INCLUDE_DIRS. If the
+# folder of the torch package is empty, only a toolkit is searched for.
+macro(recoup_find_cuda torch)
   find_package(CUDAToolkit 12 QUIET)
-  if(NOT CUDAToolkit_FOUND AND NOT "${python}" STREQUAL "")
-    recoup_cuda_of_packages("${python}" cuda_library cuda_headers)
+  if(NOT CUDAToolkit_FOUND AND NOT "${torch}" STREQUAL "")
+    recoup_cuda_of_packages("${torch}" cuda_library cuda_headers)
     if(cuda_library)
       add_library(CUDA::cudart_static STATIC IMPORTED)
       find_package(Threads REQUIRED)
@@ -25,14 +25,13 @@ macro(recoup_find_cuda python)
   endif()
 endmacro()
 
-# Sets `library` to the static runtime in a Python's packages and `headers` to its folders, or both to
-# nothing.
-function(recoup_cuda_of_packages python library headers)
-  recoup_torch_of_python(${python} torch_root)
-  get_filename_component(packages "${torch_root}" DIRECTORY)
+# Sets `library` to the static runtime in the packages installed next to torch, and `headers` to its
+# folders, or both to nothing.
+function(recoup_cuda_of_packages torch library headers)
+  get_filename_component(packages "${torch}" DIRECTORY)
   file(GLOB found ${packages}/nvidia/cu[0-9]*/lib/libcudart_static.a)
   set(${library} "" PARENT_SCOPE)
-  if(torch_root AND found)
+  if(found)
     list(GET found -1 found)
     get_filename_component(folder ${found} DIRECTORY)
     find_path(RECOUP_CRT_DIR crt/host_defines.h NO_DEFAULT_PATH

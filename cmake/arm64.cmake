@@ -1,0 +1,16 @@
+# Builds for Linux on arm64 with the cross compiler of Debian; see tools/test_arm64.sh, which makes the folder
+# RECOUP_ARM64_ROOT with the libraries and headers of a Debian for arm64.
+set(CMAKE_SYSTEM_NAME Linux)
+set(CMAKE_SYSTEM_PROCESSOR aarch64)
+set(RECOUP_ARM64_ROOT "" CACHE PATH "Folder of a Debian for arm64")
+list(APPEND CMAKE_TRY_COMPILE_PLATFORM_VARIABLES RECOUP_ARM64_ROOT)
+set(CMAKE_SYSROOT ${RECOUP_ARM64_ROOT})
+set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)
+set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)
+set(CMAKE_LIBRARY_ARCHITECTURE aarch64-linux-gnu)
+set(CMAKE_FIND_ROOT_PATH ${RECOUP_ARM64_ROOT})
+set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
+set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)
+set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)
+set(CMAKE_FIND_ROOT_PATH_MODE_PACKAGE ONLY)
+set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64-static -L ${RECOUP_ARM64_ROOT})
