@@ -41,11 +41,11 @@ BENCH_TIMELINE := --nets unet gpt2 --policies recoup coop --budgets 50
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help demo test build plain-build lint format tidy core-test asan-test example torch-test test-device \
-        test-cuda test-cuda-stand-in test-frameworks test-hook test-torch test-peer test-slow test-injection wheels fuzz bench \
-        bench-real bench-smoke docs clean
+        test-cuda test-cuda-stand-in test-arm64 test-frameworks test-hook test-torch test-peer test-slow test-injection \
+        wheels wheels-arm64 fuzz bench bench-real bench-smoke docs clean
 
 help: ## list these targets
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
 
 demo: build ## train a network in less memory than it needs
 	$(BIN)/python examples/demo.py
@@ -104,6 +104,12 @@ test-peer: build ## test suites of other projects, plain and in scopes: SUITE=fo
 
 wheels: $(PACKAGES_DONE) ## dist/: the sdist and a wheel for each minor version of PyTorch: WHEELS="2.13.0 2.14.1"
 	tools/wheels.sh $(PYTHON) $(BIN)/python $(WHEELS)
+
+wheels-arm64: $(PACKAGES_DONE) ## dist/: the same wheels for Linux on arm64, cross-compiled; as root
+	tools/wheels_arm64.sh $(BIN)/python $(WHEELS)
+
+test-arm64: $(PACKAGES_DONE) ## the core's tests and some with PyTorch for Linux on arm64, under qemu; as root
+	tools/test_arm64.sh $(BIN)/python $(TORCH) $(TESTS)
 
 test-device: build ## the device that stands for CUDA in the tests with PyTorch
 	cmake --build build/python --target recoup_test_device

@@ -1,0 +1,44 @@
+#!/bin/sh
+# Builds recoup for Linux on arm64, and runs its tests under qemu: all of the core's, and some with PyTorch.
+# On a machine of arm64, `make test` runs all of them.
+#
+#     tools/test_arm64.sh PYTHON TORCH [argument of pytest]...
+#
+# PYTHON is a Python 3.11 with requirements-build.txt and requirements-dev.txt. The tests with PyTorch run in
+# a chroot, so this needs root.
+set -eu
+python=$1
+torch=$2
+shift 2
+cd "$(dirname "$0")/.."
+. tools/arm64_root.sh
+build=$PWD/build/arm64
+arm64_need qemu-aarch64-static=qemu-user-static update-binfmts=binfmt-support
+arm64_root "$build/root"
+
+cmake -S . -B "$build/core" -G Ninja -DCMAKE_TOOLCHAIN_FILE="$PWD/cmake/arm64.cmake" \
+  -DRECOUP_ARM64_ROOT="$root" -DRECOUP_WITH_TORCH=OFF >/dev/null
+cmake --build "$build/core" --target recoup_core_tests
+# recoup_thread_tests need ThreadSanitizer, which does not run under qemu. The prefix is for tests that start
+# their own program again.
+QEMU_LD_PREFIX=$root ctest --test-dir "$build/core" -R recoup_core_tests --output-on-failure
+
+arm64_torch "$python" "$torch"
+arm64_wheel "$python" "$torch" "$build/wheel"
+site=$root/opt/$torch
+rm -rf "$site"/recoup*
+"$python" -m zipfile -e "$build"/wheel/recoup-*.whl "$site"
+[ -e /proc/sys/fs/binfmt_misc/register ] || mount -t binfmt_misc none /proc/sys/fs/binfmt_misc
+[ -e /proc/sys/fs/binfmt_misc/qemu-aarch64 ] || update-binfmts --enable qemu-aarch64
+# The mounts of the chroot end with the namespace that they are made in.
+run() {
+  unshare --mount tools/in_arm64_root.sh "$root" "/opt/$torch" "$@"
+}
+if [ "$#" != 0 ]; then
+  run "$@"
+else
+  run -m "not slow" tests/python/contract/test_contract_replays.py \
+    tests/python/contract/test_contract_versions.py tests/python/torch_compat/test_settings.py \
+    tests/python/spill/test_spill.py
+  RECOUP_FUZZ_SEEDS=${RECOUP_FUZZ_SEEDS:-0:8} run -m slow tests/python/programs/test_random_programs.py
+fi
