@@ -101,7 +101,11 @@ GETTERS: dict[str, tuple[Callable[[Any], Any], Any, Any] | str] = {
     "allowFP16AccumulationCuBLAS": (C._set_cublas_allow_fp16_accumulation, False, True),
     "rocmAllowGroupGemmCk": CONSTANT,
     "_SMCarveout_EXPERIMENTAL": (C._set_sm_carveout_experimental, None, 4),
-    "qEngine": (C._set_qengine, C._get_qengine(), 3),
+    "qEngine": (
+        C._set_qengine,
+        C._get_qengine(),
+        next(each for each in C._supported_qengines() if each not in (0, C._get_qengine())),
+    ),
     "checkSparseTensorInvariants": (C._set_check_sparse_tensor_invariants, False, True),
     "releaseWeightsWhenPrepacking": NOT_HERE,
     "areVmapFallbackWarningsEnabled": (
