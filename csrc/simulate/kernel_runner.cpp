@@ -63,6 +63,22 @@ void KernelRunner::run(const TraceOp& op, Pass pass) {
   }
 }
 
+bool KernelRunner::makes_result_first(const TraceOp& op, Bytes nbytes) const {
+  std::uint32_t allocation = 0;
+  for (const KernelStep& step : trace_.kernels[op.kernel]) {
+    if (step.kind == KernelStep::Kind::kAllocate) {
+      if (step.size == nbytes) {
+        const std::span<const TraceFresh> fresh = trace_.fresh_of(op);
+        return std::any_of(fresh.begin(), fresh.end(), [allocation](const TraceFresh& each) {
+          return each.allocation == allocation;
+        });
+      }
+      ++allocation;
+    }
+  }
+  return false;
+}
+
 BlockId KernelRunner::take(std::uint32_t allocation) {
   return std::exchange(blocks_[allocation], BlockId());
 }

@@ -24,6 +24,9 @@ class KernelRunner {
   // Runs the kernel of an op. Allocations that it does not free are kept by number; see `take`.
   // Throws what the engine throws, and then keeps nothing.
   void run(const TraceOp& op, Pass pass);
+  // Whether the first allocation of `nbytes` by an op's kernel is a result. If not, its results do
+  // not get the block of an operand: Note [Results in place].
+  [[nodiscard]] bool makes_result_first(const TraceOp& op, Bytes nbytes) const;
   // Hands over allocation number `allocation` of the kernel that ran last.
   [[nodiscard]] BlockId take(std::uint32_t allocation);
   // Number of allocations that the last run made, also if it failed.

@@ -305,7 +305,8 @@ void Simulator::run_op(const TraceOp& op) {
                          .reads = operand.reads,
                          .written = operand.written,
                          .overwritten = operand.overwritten,
-                         .left_out = operand.left_out});
+                         .left_out = operand.left_out,
+                         .overwritable = operand.overwritable});
   }
   kernels_.find_held(number_of(op), event_);
   engine_->op().begin(trace_.names[op.name], operands_);
@@ -335,8 +336,15 @@ void Simulator::run_until_it_fits(const TraceOp& op) {
       return;
     } catch (const OutOfBudget& error) {
       // An op fails at once if its copies do not fit.
-      if (kernels_.made() < op.copies || !retry.worth_it(error.report())) {
+      if (kernels_.made() < op.copies) {
         throw;
+      }
+      if (!retry.worth_it(error.report())) {
+        if (!engine_->op().hand_over(operands_, error.report().asked) ||
+            !kernels_.makes_result_first(op, engine_->op().handover().nbytes())) {
+          throw;
+        }
+        continue;
       }
     }
     retry.all_tried = !engine_->op().retry(operands_, retry.need);
@@ -398,6 +406,15 @@ Measurement Simulator::replay(void* payload, std::span<const Location> /*inputs*
   Measurement measured = noise_->measure(number_of(op));
   measured.took += engine_->context().room_time - room_before;  // and subtracts this time again
   return measured;
+}
+
+bool Simulator::may_overwrite(const void* payload, std::size_t input) const {
+  for (const TraceOperand& operand : trace_.operands_of(*static_cast<const TraceOp*>(payload))) {
+    if (operand.reads && input-- == 0) {
+      return operand.overwritable;
+    }
+  }
+  return false;
 }
 
 std::size_t Simulator::payload_bytes(const void* payload) const noexcept {

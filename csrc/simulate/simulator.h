@@ -89,6 +89,7 @@ class Simulator final : private Device {
   Measurement replay(void* payload, std::span<const Location> inputs,
                      std::span<const PoolOffset> written, std::span<BlockId> outputs) override;
   void release(void* /*payload*/) noexcept override {}
+  [[nodiscard]] bool may_overwrite(const void* payload, std::size_t input) const override;
   [[nodiscard]] std::size_t payload_bytes(const void* payload) const noexcept override;
   void attach(void* /*handle*/, PoolOffset /*offset*/) noexcept override {}
   [[nodiscard]] bool detach(void* /*handle*/, PoolOffset /*offset*/) noexcept override {

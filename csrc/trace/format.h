@@ -17,7 +17,7 @@
 namespace recoup::detail {
 
 inline constexpr std::array<unsigned char, 8> kTraceMagic{0x89, 'r', 't', 'r', 'a', 'c', 'e', '\n'};
-inline constexpr std::uint32_t kTraceVersion = 8;
+inline constexpr std::uint32_t kTraceVersion = 9;
 inline constexpr std::size_t kFrameHeader = 12;
 inline constexpr std::uint32_t kMaxFrame = 64U << 20;
 
@@ -39,7 +39,8 @@ inline constexpr std::uint64_t kOperandReads = 1;
 inline constexpr std::uint64_t kOperandWritten = 2;
 inline constexpr std::uint64_t kOperandOverwritten = 4;
 inline constexpr std::uint64_t kOperandLeftOut = 8;
-inline constexpr int kOperandBits = 4;
+inline constexpr std::uint64_t kOperandOverwritable = 16;
+inline constexpr int kOperandBits = 5;
 
 // Flags of an operand of a part, below its storage's distance.
 inline constexpr std::uint64_t kPartOperandWritten = 1;

@@ -184,7 +184,8 @@ class TraceReader {
                            .reads = (packed & kOperandReads) != 0,
                            .written = (packed & kOperandWritten) != 0,
                            .overwritten = (packed & kOperandOverwritten) != 0,
-                           .left_out = (packed & kOperandLeftOut) != 0});
+                           .left_out = (packed & kOperandLeftOut) != 0,
+                           .overwritable = (packed & kOperandOverwritable) != 0});
     }
     fresh_.clear();
     for (std::size_t left = count(); left > 0; --left) {

@@ -198,7 +198,8 @@ void TraceRecorder::on_op_begin(std::string_view name, std::span<const Operand> 
                              .reads = operand.reads,
                              .written = operand.written,
                              .overwritten = operand.overwritten,
-                             .left_out = operand.left_out});
+                             .left_out = operand.left_out,
+                             .overwritable = operand.overwritable});
     }
   }
 }

@@ -145,15 +145,16 @@ void TraceValidator::check_operands(std::span<const TraceOperand> operands) {
   operands_once_.begin();
   for (const TraceOperand& operand : operands) {
     const Storage& storage = living(operand.storage);
-    if (!operands_once_.add(operand.storage)) {
-      fail(str_cat("storage ", operand.storage, " is an operand twice"));
-    }
-    if (operand.overwritten && (!operand.written || operand.reads)) {
-      fail(str_cat("storage ", operand.storage, " is overwritten, but also read or not written"));
-    }
-    if (operand.written && !operand.reads && !operand.overwritten && !operand.left_out) {
-      fail(str_cat("storage ", operand.storage, " is written in part but not read"));
-    }
+    const auto refuse_if = [&](bool wrong, const char* what) {
+      return wrong ? fail(str_cat("storage ", operand.storage, what)) : void();
+    };
+    refuse_if(!operands_once_.add(operand.storage), " is an operand twice");
+    refuse_if(operand.overwritten && (!operand.written || operand.reads),
+              " is overwritten, but also read or not written");
+    refuse_if(operand.written && !operand.reads && !operand.overwritten && !operand.left_out,
+              " is written in part but not read");
+    refuse_if(operand.overwritable && (operand.written || !operand.reads),
+              " is overwritable, but written or not read");
     add_traffic(storage.size);
   }
 }

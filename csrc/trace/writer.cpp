@@ -152,7 +152,8 @@ void TraceWriter::add_op(const TraceOp& op, std::span<const TraceOperand> operan
   for (const TraceOperand& operand : operands) {
     put(distance(operand.storage) << kOperandBits | (operand.reads ? kOperandReads : 0) |
         (operand.written ? kOperandWritten : 0) | (operand.overwritten ? kOperandOverwritten : 0) |
-        (operand.left_out ? kOperandLeftOut : 0));
+        (operand.left_out ? kOperandLeftOut : 0) |
+        (operand.overwritable ? kOperandOverwritable : 0));
   }
   put(fresh.size());
   for (const TraceFresh& each : fresh) {

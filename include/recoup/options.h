@@ -59,6 +59,9 @@ struct Options {
   // is needed can be reached from it through evicted values. Off: a value is dropped when it dies
   // (DTR's eager eviction).
   bool usefulness = true;
+  // Whether a result that does not fit otherwise takes the block of an operand, whose value is
+  // evicted for it. Only for ops for which that gives the same bits.
+  bool reuse_operands = true;
   ReplayOrder replay_order = ReplayOrder::kMemory;  // see ReplayOrder
   // Limit for the replays that restore the arguments of one op, as a multiple of the cost of all
   // recorded ops. Beyond it OutOfBudget is thrown. 0: no limit.

@@ -16,6 +16,8 @@ struct TestAids {
   // Each allocation moves every movable value; an allocation outside of replays also evicts every
   // candidate.
   bool shake = false;
+  // Each op that may overwrite an operand does so: Options::reuse_operands. Evicts the operand.
+  bool in_place = false;
   // Each of the next five selects an occurrence by its number, from 1; 0: none.
   std::int64_t fail_allocation = 0;  // the allocation that throws OutOfBudget
   std::int64_t fail_replay = 0;      // the replay that throws InjectedFault
@@ -29,8 +31,8 @@ struct TestAids {
 
   // Whether anything but a delay is injected.
   [[nodiscard]] bool any() const {
-    return poison || shake || fail_allocation > 0 || fail_replay > 0 || fail_spill > 0 ||
-           fail_fetch > 0 || force_eviction > 0;
+    return poison || shake || in_place || fail_allocation > 0 || fail_replay > 0 ||
+           fail_spill > 0 || fail_fetch > 0 || force_eviction > 0;
   }
   // Whether a fault that is selected as number `at` occurs at number `count`.
   [[nodiscard]] bool strikes(std::int64_t at, std::int64_t count) const {

@@ -36,6 +36,7 @@ struct TraceOperand {
   bool written = false;       // the op writes to it
   bool overwritten = false;   // the op replaces all of its bytes without reading them
   bool left_out = false;      // a side effect that a replay omits (BatchNorm's statistics)
+  bool overwritable = false;  // a result of the same size may overwrite it while the kernel runs
   friend bool operator==(const TraceOperand&, const TraceOperand&) = default;
 };
 

@@ -36,6 +36,11 @@ class Device {
   // learned from. Throws what the kernel throws, after freeing all blocks that it allocated.
   virtual Measurement replay(void* payload, std::span<const Location> inputs,
                              std::span<const PoolOffset> written, std::span<BlockId> outputs) = 0;
+  // Whether a replay of the op may overwrite the bytes of its input with that index by those of a
+  // result of the same size: Note [Results in place].
+  [[nodiscard]] virtual bool may_overwrite(const void* /*payload*/, std::size_t /*input*/) const {
+    return false;
+  }
   // Releases the payload of an op whose record is gone.
   virtual void release(void* payload) noexcept = 0;
   [[nodiscard]] virtual std::size_t payload_bytes(const void* payload) const noexcept = 0;

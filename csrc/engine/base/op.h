@@ -49,7 +49,9 @@ struct Operand {
   bool written = false;      // the op may change its bytes
   bool overwritten = false;  // the op replaces all bytes without reading them
   bool left_out = false;     // the write is a side effect that a replay need not repeat
-  std::uint16_t index = 0;   // for the caller's own use, like `owner`
+  // A result of the same size may overwrite its bytes while the kernel runs.
+  bool overwritable = false;
+  std::uint16_t index = 0;  // for the caller's own use, like `owner`
   void* owner = nullptr;
 };
 

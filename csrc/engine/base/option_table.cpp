@@ -214,6 +214,7 @@ std::vector<OptionRow> make_rows() {
       whole("seed", &Options::seed, 0, std::numeric_limits<std::uint64_t>::max()),
       oracle_row(),
       flag("usefulness", &Options::usefulness),
+      flag("reuse_operands", &Options::reuse_operands),
       chosen("replay_order", &Options::replay_order,
              Choices<ReplayOrder>{{"memory", ReplayOrder::kMemory},
                                   {"recursive", ReplayOrder::kRecursive}}),

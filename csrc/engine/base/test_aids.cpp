@@ -12,7 +12,8 @@ namespace {
 [[noreturn]] void throw_unknown(std::string_view word) {
   throw std::invalid_argument(detail::str_cat(
       "'", word,
-      "' is not a test aid; the test aids are poison, shake, fail-allocation=K, fail-replay=K, "
+      "' is not a test aid; the test aids are poison, shake, in-place, fail-allocation=K, "
+      "fail-replay=K, "
       "fail-spill=K, fail-fetch=K, force-eviction=K, delay=MICROSECONDS and persistent; numbers "
       "are 1 or more, and persistent needs an aid with a K"));
 }
@@ -38,6 +39,7 @@ TestAids parse_test_aids(std::string_view text) {
     if (equals == std::string_view::npos) {
       bool* const flag = name == "poison"       ? &aids.poison
                          : name == "shake"      ? &aids.shake
+                         : name == "in-place"   ? &aids.in_place
                          : name == "persistent" ? &aids.persistent
                                                 : nullptr;
       if (flag == nullptr) {

@@ -205,6 +205,7 @@ class Engine final {
   Mover mover_;
   Importer importer_;
   Disturber disturber_;
+  Handover handover_;
   Room room_;
   Replayer replayer_;
   Freezer freezer_;

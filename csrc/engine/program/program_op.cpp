@@ -31,7 +31,8 @@ ProgramOp::ProgramOp(Context& context, const Parts& parts)
       freezer_(parts.freezer),
       records_(parts.records),
       write_behind_(parts.write_behind),
-      read_ahead_(parts.read_ahead) {}
+      read_ahead_(parts.read_ahead),
+      handover_(parts.handover) {}
 
 // Also resets the storages to which the kernel gave other memory: they are no longer among the op's
 // writes.
@@ -150,6 +151,23 @@ bool ProgramOp::retry(std::span<const Operand> operands, Bytes need) {
   return is_enough;
 }
 
+std::optional<std::size_t> ProgramOp::hand_over(std::span<const Operand> operands,
+                                                std::optional<Bytes> asked) {
+  if (!handover_.possible(asked)) {
+    return std::nullopt;
+  }
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    if (operands[i].overwritable && handover_.offer(operands[i].value, asked)) {
+      if (context_.observer != nullptr) {
+        context_.observer->on_op_retry();
+      }
+      enough_.begin_retry();
+      return i;
+    }
+  }
+  return std::nullopt;
+}
+
 void ProgramOp::end(OpRecord& record, const OpUses& uses, std::span<const Operand> operands,
                     std::span<StorageId> storages) {
   records_.make_unknown(uses.in_passing);
@@ -165,6 +183,7 @@ void ProgramOp::end(OpRecord& record, const OpUses& uses, std::span<const Operan
   context_.placer.learn(context_.running_op, record.cost, record.made());
   context_.placer.end();
   enough_.end_op();
+  handover_.end();
   records_.finish(record, storages);
   if (context_.observer != nullptr) {
     context_.observer->on_op_end(record, operands, storages);
@@ -184,6 +203,7 @@ void ProgramOp::abort(std::span<const Operand> operands) {
   const OpUses uses(operands);
   context_.placer.end();
   enough_.end_op();
+  handover_.end();
   records_.make_unknown(uses.written);
   records_.make_unknown(uses.in_passing);
   if (context_.observer != nullptr) {

@@ -1,6 +1,8 @@
 // ProgramOp: the life of the op that a program runs, as its caller sees it: begin, kernel, end.
 #pragma once
 
+#include <cstddef>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -8,6 +10,7 @@
 #include "csrc/engine/program/read_ahead.h"
 #include "csrc/engine/program/write_behind.h"
 #include "csrc/engine/reclaim/evictor.h"
+#include "csrc/engine/reclaim/handover.h"
 #include "csrc/engine/reclaim/room.h"
 #include "csrc/engine/replay/freezer.h"
 #include "csrc/engine/replay/records.h"
@@ -32,6 +35,7 @@ class ProgramOp {
     Records& records;
     WriteBehind& write_behind;
     ReadAhead& read_ahead;
+    Handover& handover;
   };
   // All arguments must outlive this object.
   ProgramOp(Context& context, const Parts& parts);
@@ -45,6 +49,12 @@ class ProgramOp {
   // The kernel failed only because of fragmentation. Makes `need` bytes free, if possible, and
   // makes free bytes contiguous. False: less is free, and nothing is left to evict.
   [[nodiscard]] bool retry(std::span<const Operand> operands, Bytes need);
+  // The kernel has failed for lack of `asked` bytes, or is about to run for the first time, and may
+  // run once more. Evicts an overwritable operand, whose block a result then takes: Note [Results
+  // in place]. Returns its index; nullopt: there is none.
+  [[nodiscard]] std::optional<std::size_t> hand_over(std::span<const Operand> operands,
+                                                     std::optional<Bytes> asked);
+  [[nodiscard]] const Handover& handover() const { return handover_; }
   // Whether the engine would keep a record with a payload. It does not if the results are small, or
   // if they cannot be replayed.
   [[nodiscard]] bool recordable(const OpRecord& record) const {
@@ -78,6 +88,7 @@ class ProgramOp {
   Records& records_;
   WriteBehind& write_behind_;
   ReadAhead& read_ahead_;
+  Handover& handover_;
 };
 
 }  // namespace recoup::detail

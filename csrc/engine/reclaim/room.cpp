@@ -30,6 +30,7 @@ Room::Room(Context& context, const Parts& parts)
       enough_(parts.enough),
       reporter_(parts.reporter),
       disturber_(parts.disturber),
+      handover_(parts.handover),
       copy_waiter_(context),
       ways_{&parts.evictor, &parts.mover, &copy_waiter_} {}
 
@@ -45,8 +46,8 @@ BlockId Room::take_block(Bytes nbytes, std::optional<PoolOffset> at) {
   if (disturber_.active()) [[unlikely]] {
     disturber_.before_allocation(size);
   }
-  std::optional<BlockId> block;
-  if (context_.shortfall(size) <= Bytes(0)) {
+  std::optional<BlockId> block = at ? std::nullopt : handover_.take(nbytes);
+  if (!block && context_.shortfall(size) <= Bytes(0)) {
     block = at ? pool_.allocate_at(*at, size) : find_block(size);
     RECOUP_CHECK(block || !at, "something is in the way");
   }

@@ -8,6 +8,7 @@
 #include "csrc/engine/reclaim/copy_waiter.h"
 #include "csrc/engine/reclaim/disturber.h"
 #include "csrc/engine/reclaim/evictor.h"
+#include "csrc/engine/reclaim/handover.h"
 #include "csrc/engine/reclaim/importer.h"
 #include "csrc/engine/reclaim/mover.h"
 #include "csrc/engine/state/context.h"
@@ -52,6 +53,7 @@ class Room {
     Enough& enough;
     const OutOfBudgetReporter& reporter;
     Disturber& disturber;
+    Handover& handover;
   };
   // All arguments must outlive this object.
   Room(Context& context, const Parts& parts);
@@ -115,6 +117,7 @@ class Room {
   Enough& enough_;
   const OutOfBudgetReporter& reporter_;
   Disturber& disturber_;
+  Handover& handover_;
   CopyWaiter copy_waiter_;
   const std::array<Reclaimer*, 3> ways_;  // all reclaimers
   const WaitingReplay* replay_ = nullptr;

@@ -46,6 +46,7 @@ Replay::Replay(const Parts& parts, std::vector<ValueId>& dead_sources, Order ord
       evictor_(parts.evictor),
       verifier_(parts.verifier),
       disturber_(parts.disturber),
+      handover_(parts.handover),
       reporter_(parts.reporter),
       order_(order),
       most_(most),
@@ -281,16 +282,25 @@ void Replay::execute_until_it_fits(OpId op) {
   const auto& writes = lineage_[op].written;
   retry.all_tried = std::any_of(writes.begin(), writes.end(),
                                 [](const WrittenValue& written) { return written.before.valid(); });
+  if (context_.options.aids.in_place) {
+    (void)handover_.offer_input(op, std::nullopt);
+  }
   for (;;) {
     try {
       execute_once(op);
+      handover_.end();
       return;
     } catch (const OutOfBudget& error) {
-      if (!retry.worth_it(error.report())) {
+      if (handover_.value().valid() || !retry.worth_it(error.report())) {
+        if (handover_.offer_input(op, error.report().asked)) {
+          continue;
+        }
+        handover_.end();
         drop_handed_over(op);
         throw;
       }
     } catch (...) {
+      handover_.end();
       drop_handed_over(op);
       throw;
     }
@@ -316,6 +326,10 @@ void Replay::execute_once(OpId op) {
     const AddressGuard fixed(lineage_, op);
     std::vector<Location> inputs;
     lineage_.for_each_input(op, [&](ValueId id) {
+      if (id == handover_.value()) {
+        inputs.push_back({.external = nullptr, .offset = handover_.offset()});
+        return;
+      }
       values_.used(id);
       inputs.push_back(values_.location(id));
     });
@@ -328,6 +342,7 @@ void Replay::execute_once(OpId op) {
     Measurement measured = context_.device.replay(lineage_[op].payload, inputs, written, fresh);
     measured.took -= std::min(measured.took, context_.room_time - room_before);
     learn_cost(measured);
+    handover_.require_among(fresh, reporter_);
   } catch (...) {
     for (const Buffer& buffer : buffers) {
       if (!buffer.from.valid()) {

@@ -8,6 +8,7 @@
 
 #include "csrc/engine/reclaim/disturber.h"
 #include "csrc/engine/reclaim/evictor.h"
+#include "csrc/engine/reclaim/handover.h"
 #include "csrc/engine/reclaim/room.h"
 #include "csrc/engine/state/context.h"
 #include "csrc/engine/state/values.h"
@@ -45,6 +46,7 @@ class Replay final : public WaitingReplay {
     Evictor& evictor;
     Verifier& verifier;
     Disturber& disturber;
+    Handover& handover;
     const OutOfBudgetReporter& reporter;
   };
   enum class Order : std::uint8_t {
@@ -112,6 +114,7 @@ class Replay final : public WaitingReplay {
   Evictor& evictor_;
   Verifier& verifier_;
   Disturber& disturber_;
+  Handover& handover_;
   const OutOfBudgetReporter& reporter_;
   Order order_;
   Nanoseconds most_;

@@ -20,10 +20,11 @@ Options options(Bytes budget, const TestAids& aids) {
 
 TEST(TestAids, AreParsed) {
   const TestAids all = parse_test_aids(
-      "poison,shake,delay=50,fail-allocation=17,fail-replay=3,fail-spill=2,fail-fetch=4,force-"
+      "poison,shake,in-place,delay=50,fail-allocation=17,fail-replay=3,fail-spill=2,fail-fetch=4,"
+      "force-"
       "eviction=5,"
       "persistent");
-  EXPECT_TRUE(all.poison && all.shake && all.persistent && all.any());
+  EXPECT_TRUE(all.poison && all.shake && all.in_place && all.persistent && all.any());
   EXPECT_EQ(all.fail_allocation, 17);
   EXPECT_EQ(all.fail_replay, 3);
   EXPECT_EQ(all.fail_spill, 2);
@@ -171,11 +172,13 @@ TEST_P(EngineAidsRandom, AgreesWithAPlainInterpreter) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Aids, EngineAidsRandom,
-                         testing::Values(RandomAid{"poison", {.poison = true}},
-                                         RandomAid{"shake", {.shake = true}},
-                                         RandomAid{"both", {.poison = true, .shake = true}}),
-                         [](const auto& param) { return param.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Aids, EngineAidsRandom,
+    testing::Values(RandomAid{"poison", {.poison = true}}, RandomAid{"shake", {.shake = true}},
+                    RandomAid{"both", {.poison = true, .shake = true}},
+                    RandomAid{"in_place", {.in_place = true}},
+                    RandomAid{"all", {.poison = true, .shake = true, .in_place = true}}),
+    [](const auto& param) { return param.param.name; });
 
 // The counts at which a fault is injected: all up to 4, then each a quarter larger than the last.
 template <class Try>

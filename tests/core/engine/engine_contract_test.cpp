@@ -161,5 +161,45 @@ TEST_F(EngineContract, AKineticOrderIsRefusedForPoliciesWithoutOne) {
   }
 }
 
+// x! -> [a] -> [b] in a budget of two: b takes the block of a, and a that of b when it is replayed.
+TEST_F(EngineContract, AResultThatDoesNotFitTakesTheBlockOfAnOperand) {
+  for (const bool allowed : {true, false}) {
+    Options options = options_of(2);
+    options.reuse_operands = allowed;
+    Program& p = start(options);
+    const Tensor x = p.source(kUnit);
+    const Tensor a = p.op({x}, kUnit);
+    const Call call{.arguments = {{.tensor = a}}, .fresh = {kUnit}, .overwritable = true};
+    if (!allowed) {
+      EXPECT_THROW(p.run(call), OutOfBudget);
+      EXPECT_TRUE(p.resident(a));
+      continue;
+    }
+    const Tensor b = p.run(call).front();
+    EXPECT_EQ(p.stats().in_place_results, 1);
+    EXPECT_FALSE(p.resident(a));
+    EXPECT_EQ(p.engine().charged(), units(2));
+    p.check();
+    p.expect(b);
+    p.expect(a);
+    EXPECT_FALSE(p.resident(b));
+    p.expect(b);  // its replay takes the block of a, too
+    EXPECT_EQ(p.stats().in_place_results, 2);
+    EXPECT_EQ(p.stats().peak_bytes, units(2).count());
+  }
+}
+
+// An operand that cannot be restored keeps its block, and so does one of another size.
+TEST_F(EngineContract, AResultDoesNotTakeTheBlockOfASource) {
+  Program& p = start(3);
+  const Tensor x = p.source(kUnit);
+  const Tensor a = p.op({x}, units(2));
+  EXPECT_THROW(
+      p.run({.arguments = {{.tensor = x}, {.tensor = a}}, .fresh = {kUnit}, .overwritable = true}),
+      OutOfBudget);
+  EXPECT_TRUE(p.resident(x) && p.resident(a));
+  EXPECT_EQ(p.stats().in_place_results, 0);
+}
+
 }  // namespace
 }  // namespace recoup::detail

@@ -50,8 +50,16 @@ struct Call {
   CostKey cost_key = 0;
   bool repeatable = true;
   bool stops_half_way = false;
+  bool overwritable = false;  // only if it writes no operand and keeps nothing
   std::string name = "test::op";
 };
+
+// Whether the results of the call may overwrite operands.
+inline bool may_be_in_place(const Call& call) {
+  return call.keeps == Bytes(0) &&
+         std::all_of(call.arguments.begin(), call.arguments.end(),
+                     [](const Argument& each) { return each.access == Access::kRead; });
+}
 
 class Program {
  public:
@@ -76,7 +84,8 @@ class Program {
                   .fresh = call.fresh,
                   .workspace = call.workspace,
                   .keeps = call.keeps,
-                  .stops_half_way = call.stops_half_way};
+                  .stops_half_way = call.stops_half_way,
+                  .overwritable = call.overwritable};
     operands_.clear();
     for (const Argument& argument : call.arguments) {
       kernel.operands.push_back(argument.access);
@@ -84,7 +93,8 @@ class Program {
                            .value = {},
                            .reads = reads(argument.access),
                            .written = writes(argument.access),
-                           .overwritten = argument.access == Access::kOverwrite});
+                           .overwritten = argument.access == Access::kOverwrite,
+                           .overwritable = call.overwritable});
     }
     std::vector<BlockId> blocks(call.fresh.size());
     try {
@@ -253,6 +263,10 @@ class Program {
     run(call);
   }
   void execute_until_it_fits(const Call& call, const Kernel& kernel, std::span<BlockId> blocks) {
+    if (engine_->options().aids.in_place && engine_->op().hand_over(operands_, std::nullopt)) {
+      execute_in_place(call, kernel, blocks);
+      return;
+    }
     Retry retry;
     for (;;) {
       try {
@@ -260,16 +274,38 @@ class Program {
         return;
       } catch (const OutOfBudget& error) {
         if (!retry.worth_it(error.report())) {
-          throw;
+          if (!engine_->op().hand_over(operands_, error.report().asked)) {
+            throw;
+          }
+          break;
         }
       }
       retry.all_tried = !engine_->op().retry(operands_, retry.need);
     }
+    execute_in_place(call, kernel, blocks);
+  }
+  void execute_in_place(const Call& call, const Kernel& kernel, std::span<BlockId> blocks) {
+    device_.execute(kernel, operand_bytes(call), blocks);
+    if (!engine_->op().handover().is_among(blocks)) {  // the results may be wrong
+      for (const BlockId block : blocks) {
+        engine_->free(block);
+      }
+      OutOfBudgetReport report;
+      report.reason = Handover::kNotTaken;
+      throw OutOfBudget(std::move(report));
+    }
   }
   std::vector<Span> operand_bytes(const Call& call) {
     std::vector<Span> operands;
-    for (const Argument& argument : call.arguments) {
-      operands.push_back(device_.bytes_of(storage(argument.tensor)));
+    const Handover& handover = engine_->op().handover();
+    for (std::size_t i = 0; i < call.arguments.size(); ++i) {
+      NumericStorage& each = storage(call.arguments[i].tensor);
+      if (handover.value().valid() && operands_[i].value == handover.value()) {
+        operands.push_back(
+            device_.at({.external = nullptr, .offset = handover.offset()}, each.nbytes));
+      } else {
+        operands.push_back(device_.bytes_of(each));
+      }
     }
     return operands;
   }

@@ -148,6 +148,7 @@ class Fuzzer {
       options.spill_write_ns_per_byte = cheap ? 0.001 : 2.0;
       options.spill_read_ns_per_byte = cheap ? 0.001 : 1.0;
     }
+    options.reuse_operands = options.seed / 8 % 4 != 0;
     options.in_place = chance(75) ? InPlace::kShare : InPlace::kCopy;
     options.placement = chance(50) ? Placement::kBestFit : Placement::kTwoEnded;
     if (kinetic) {
@@ -263,6 +264,12 @@ class Fuzzer {
     call.cost = Nanoseconds(number(1, 1000));
     call.repeatable = chance(90);
     call.stops_half_way = chance(4);
+    if (may_be_in_place(call) && chance(60)) {
+      call.overwritable = true;
+      if (!call.arguments.empty() && !call.fresh.empty()) {
+        call.fresh.front() = program_.storage(call.arguments.front().tensor).nbytes;
+      }
+    }
     arguments_ = call.arguments;
     return call;
   }
@@ -335,6 +342,9 @@ class Fuzzer {
     if (report.reason.find("a test aid made") != std::string::npos) {
       EXPECT_GT(options_.aids.fail_allocation, 0);
       ++faults_;
+      return;
+    }
+    if (report.reason == Handover::kNotTaken) {
       return;
     }
     EXPECT_LT(options_.budget, kGenerous) << report.to_string();

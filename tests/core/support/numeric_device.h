@@ -37,6 +37,7 @@ struct Kernel {
   std::vector<Bytes> workspace;  // sizes of further allocations
   Bytes keeps{0};                // size of its first allocation, which it keeps
   bool stops_half_way = false;   // throws in the middle of its first write
+  bool overwritable = false;     // its results may overwrite what it only reads
 };
 
 class KernelFailed : public std::runtime_error {
@@ -159,7 +160,9 @@ class NumericDevice final : public Device {
         held.push_back(allocate(size));
         const Span bytes =
             at({.external = nullptr, .offset = engine_->pool().offset(held.back())}, size);
-        std::fill(bytes.begin(), bytes.end(), kPoison);
+        if (!kernel.overwritable) {
+          std::fill(bytes.begin(), bytes.end(), kPoison);
+        }
         if (i < count) {
           fresh.push_back(bytes);
         }
@@ -269,6 +272,9 @@ class NumericDevice final : public Device {
     EXPECT_EQ(next_written, written.size());
     execute(op.kernel, operands, outputs);
     return {.key = op.cost_key, .took = replay_time};
+  }
+  [[nodiscard]] bool may_overwrite(const void* payload, std::size_t /*input*/) const override {
+    return static_cast<const NumericPayload*>(payload)->kernel.overwritable;
   }
   void release(void* payload) noexcept override {
     --payloads_;

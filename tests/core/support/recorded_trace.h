@@ -124,11 +124,13 @@ class RandomTrace {
         const bool written = below(3) == 0;
         const bool overwritten = written && below(3) == 0;
         const bool left_out = below(8) == 0;
+        const bool reads = !overwritten && (below(4) != 0 || (written && !left_out));
         operands.push_back({.storage = storage,
-                            .reads = !overwritten && (below(4) != 0 || (written && !left_out)),
+                            .reads = reads,
                             .written = written,
                             .overwritten = overwritten,
-                            .left_out = left_out});
+                            .left_out = left_out,
+                            .overwritable = reads && !written && below(2) == 0});
       }
     }
     builder_.add_op(op, operands, fresh);

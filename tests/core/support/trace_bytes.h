@@ -91,7 +91,8 @@ class RecordSink final : public TraceSink {
                                 (operand.reads ? kOperandReads : 0) |
                                 (operand.written ? kOperandWritten : 0) |
                                 (operand.overwritten ? kOperandOverwritten : 0) |
-                                (operand.left_out ? kOperandLeftOut : 0));
+                                (operand.left_out ? kOperandLeftOut : 0) |
+                                (operand.overwritable ? kOperandOverwritable : 0));
     }
     for (const TraceFresh& each : fresh) {
       record.results.push_back(each.allocation);

@@ -136,6 +136,12 @@ class Drawn {
     }
     call.cost = Nanoseconds(number(1, 1000));
     call.repeatable = number(0, 9) > 0;
+    if (may_be_in_place(call) && number(0, 1) == 0) {
+      call.overwritable = true;
+      if (!call.arguments.empty() && !call.fresh.empty()) {
+        call.fresh.front() = program_.storage(call.arguments.front().tensor).nbytes;
+      }
+    }
     program_.run(call);
   }
 
@@ -195,6 +201,7 @@ Options simulated_options(std::string_view policy, std::uint64_t seed) {
   options.usefulness = random() % 4 != 0;
   options.replay_order = random() % 4 != 0 ? ReplayOrder::kMemory : ReplayOrder::kRecursive;
   options.cost_model = random() % 2 == 0 ? CostModel::kMeasured : CostModel::kBytes;
+  options.reuse_operands = random() % 4 != 0;
   options.evict_after_op = random() % 10 == 0;
   options.sampling = random() % 2 == 0;
   options.in_place = random() % 4 != 0 ? InPlace::kShare : InPlace::kCopy;
