@@ -82,6 +82,7 @@ py::dict dict_of(const Stats& stats) {
   RECOUP_FIELD(candidates_filtered);
   RECOUP_FIELD(moves);
   RECOUP_FIELD(moved_bytes);
+  RECOUP_FIELD(in_place_results);
   RECOUP_FIELD(freezes);
   RECOUP_FIELD(frozen_values);
   RECOUP_FIELD(old_version_copies);

@@ -39,6 +39,9 @@ class Options:
     """Seed of the policy's random choices."""
     usefulness: bool = True
     """Free dead values that no evicted value needs. False: free them as DTR does."""
+    reuse_operands: bool = True
+    """Let a result that does not fit otherwise take the memory of an operand, whose value is
+    evicted for it. Only ops for which that gives the same bits do it."""
     replay_order: ReplayOrder = "memory"
     """Order of the ops of a replay. "memory" keeps its peak memory low; "recursive" is DTR's."""
     block_size: int | str | None = None

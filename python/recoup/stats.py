@@ -66,6 +66,8 @@ class Stats:
     """Values moved within the pool, to join free blocks or to its low end."""
     moved_bytes: int
     """Bytes of the moved values."""
+    in_place_results: int
+    """Results that took the memory of an operand, because they did not fit otherwise."""
     freezes: int
     """Writes that changed a value with dependents."""
     frozen_values: int
@@ -241,6 +243,7 @@ STATS_GROUPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "restarts",
             "moves",
             "moved_bytes",
+            "in_place_results",
             "freezes",
             "frozen_values",
             "old_version_copies",

@@ -68,21 +68,6 @@ void OpCall::run() {
   }
 }
 
-// Descriptions are read outside of any op, where they cannot be restored, so they escape.
-void OpCall::keep_descriptions() {
-  const EngineLock lock(session_.mutex());
-  const auto keep = [&](const c10::Storage& storage) {
-    if (c10::StorageImpl* const impl = session_.tensors().managed(storage)) {
-      if (const StorageId id = session_.storages(lock).find(*impl); id.valid()) {
-        session_.engine(lock).user().escape(id);
-      }
-    }
-  };
-  for_each_tensor(on_stack(), [&](const at::Tensor& tensor, std::size_t, std::int64_t) {
-    for_each_description(tensor, keep);
-  });
-}
-
 void OpCall::announce(KernelFrame& frame) {
   prepare();
   try {
@@ -105,20 +90,57 @@ void OpCall::announce(KernelFrame& frame) {
 }
 
 void OpCall::run_until_it_fits() {
+  if (session_.in_place() && prepare_in_place(std::nullopt)) [[unlikely]] {
+    OutOfBudgetReport report;
+    report.op = traits_.name;
+    report.reason = Handover::kNotTaken;
+    run_in_place(report);
+    return;
+  }
   Retry retry;
   for (;;) {
+    OutOfBudgetReport report;
     try {
       run_kernel();
       return;
     } catch (const PoolOutOfMemory& error) {
-      if (!error.is_of(&session_) || !may_run_twice() || !retry.worth_it(error.report())) {
-        if (traits_.compiled) {
-          compiled_call(operands_.arguments()).draws().undo();
-        }
+      if (!error.is_of(&session_) || !may_run_twice()) {
+        undo_draws();
         throw;
       }
+      report = error.report();
     }
-    prepare_retry(retry);
+    if (retry.worth_it(report)) {
+      prepare_retry(retry);
+      continue;
+    }
+    if (prepare_in_place(report.asked)) {
+      run_in_place(report);
+      return;
+    }
+    undo_draws();
+    throw PoolOutOfMemory(std::move(report), &session_);
+  }
+}
+
+void OpCall::undo_draws() {
+  if (traits_.compiled) {
+    compiled_call(operands_.arguments()).draws().undo();
+  }
+}
+
+// False: no operand's block can be taken.
+bool OpCall::prepare_in_place(std::optional<Bytes> asked) {
+  return traits_.overwritable && !framed_ && !leaves_out_ && others_.empty() &&
+         in_place_.prepare(operands_, asked, stack_, base_);
+}
+
+// `report`: why the op did not fit otherwise.
+void OpCall::run_in_place(const OutOfBudgetReport& report) {
+  run_kernel();
+  if (!in_place_.is_right(on_stack())) {
+    stack_.resize(base_);
+    throw PoolOutOfMemory(report, &session_);
   }
 }
 
@@ -200,6 +222,9 @@ void OpCall::begin(const EngineLock& lock) {
       }
     }
   }
+  if (session_.recording()) [[unlikely]] {
+    operands_.find_overwritable();
+  }
   engine.op().begin(traits_.name, operands_.all());
   try {
     prepare_kernel(lock);
@@ -236,12 +261,7 @@ void OpCall::run_kernel() {
   }
   const TickClock::Ticks start = TickClock::now();
   try {
-    run_below();
-  } catch (const KernelOutOfMemory& error) {
-    if (draw) {
-      draw->undo();
-    }
-    throw error.plain();
+    run_without_failure();
   } catch (const PoolOutOfMemory&) {
     if (draw) {
       draw->undo();
@@ -249,6 +269,27 @@ void OpCall::run_kernel() {
     throw;
   }
   cost_ = TickClock::between(start, TickClock::now());
+}
+
+// Note [Caught errors]
+void OpCall::run_without_failure() {
+  CaughtFailure& failure = session_.tensors().failure();
+  failure.forget();
+  try {
+    run_below();
+  } catch (const KernelOutOfMemory& error) {
+    if (!failure.noted()) {
+      throw error.plain();  // of another session
+    }
+  } catch (...) {
+    if (!failure.noted()) {
+      throw;
+    }
+  }
+  if (failure.noted()) [[unlikely]] {
+    stack_.resize(base_);
+    throw PoolOutOfMemory(failure.take(), &session_);
+  }
 }
 
 void OpCall::keep_draw(std::optional<Draw>& draw) {
@@ -366,38 +407,6 @@ void OpCall::finish(Results results) {
   ended_ = true;
   fresh_.charge_made_outside(lock);
   session_.tensors().external().collect();
-}
-
-// Calls function(storage id, whether the tensor is integral) for all tensors of the session.
-template <class Function>
-void OpCall::for_each_known(Arguments values, const EngineLock& lock, Function&& function) {
-  for_each_tensor(values, [&](const at::Tensor& tensor, std::size_t, std::int64_t) {
-    const bool integral = is_plain(*tensor.unsafeGetTensorImpl()) &&
-                          at::isIntegralType(tensor.scalar_type(), /*includeBool=*/true);
-    for_each_storage(session_.tensors(), tensor, [&](const c10::StorageImpl& storage) {
-      if (const StorageId id = session_.storages(lock).find_known(storage); id.valid()) {
-        function(id, integral);
-      }
-    });
-  });
-}
-
-void OpCall::hold_arguments(const EngineLock& lock) {
-  if (framed_) [[unlikely]] {
-    for_each_known(operands_.arguments(), lock, [&](StorageId storage, bool integral) {
-      KernelFrame::hold_in_all(session_, storage, integral, false, lock);
-    });
-  }
-}
-
-void OpCall::hold_results() {
-  if (framed_) [[unlikely]] {
-    const EngineLock lock(session_.mutex());
-    const bool made_in_opaque = KernelFrame::in_opaque();
-    for_each_known(on_stack(), lock, [&](StorageId storage, bool integral) {
-      KernelFrame::hold_in_all(session_, storage, integral, made_in_opaque, lock);
-    });
-  }
 }
 
 void OpCall::fail() noexcept {

@@ -10,6 +10,7 @@
 #include <span>
 
 #include "csrc/torch/calls/fresh_results.h"
+#include "csrc/torch/calls/in_place_try.h"
 #include "csrc/torch/calls/kernel_frame.h"
 #include "csrc/torch/calls/op_timing.h"
 #include "csrc/torch/calls/operands.h"
@@ -38,7 +39,8 @@ class OpCall {
         base_(stack.size() - argument_count_),
         others_(others),
         operands_(session.tensors(), traits, keys),
-        fresh_(session, operands_) {}
+        fresh_(session, operands_),
+        in_place_(session) {}
   void run();
   // For an opaque op, whose kernel runs after this: restores its arguments and holds them in
   // `frame`. Each storage that it writes gets a new, non-recomputable version.
@@ -54,11 +56,15 @@ class OpCall {
   // ---- the kernel ----
   void run_until_it_fits();
   void run_kernel();
+  void run_without_failure();
   void keep_draw(std::optional<Draw>& draw);
   void run_below();
   // The kernel ran out of memory only because of fragmentation: restores the state before the
   // kernel and compacts memory, so that the op can be tried again.
   void prepare_retry(Retry& retry);
+  void undo_draws();
+  [[nodiscard]] bool prepare_in_place(std::optional<Bytes> asked);
+  void run_in_place(const OutOfBudgetReport& report);
   [[nodiscard]] bool may_run_twice() const;
   // Whether this is a call of a compiled graph that must not run again.
   [[nodiscard]] bool is_once() const;
@@ -107,6 +113,7 @@ class OpCall {
   GeneratorState random_;
   Operands operands_;
   FreshResults fresh_;
+  InPlaceTry in_place_;
 };
 
 }  // namespace recoup::detail

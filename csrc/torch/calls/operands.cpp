@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <typeinfo>
 
+#include "csrc/torch/ops/overwritable.h"
+
 namespace recoup::detail {
 namespace {
 
@@ -39,6 +41,17 @@ bool has_lists(const c10::IValue& list) {
 }
 
 }  // namespace
+
+void Operands::find_overwritable() {
+  if (!traits_.overwritable || foreign_ || !device_.device().is_cpu() || fills_empty_tensors()) {
+    return;
+  }
+  const ArgumentShapes shapes = shapes_of(arguments());
+  for (Operand& operand : operands_) {
+    operand.overwritable = operand.reads && !operand.written &&
+                           is_overwritable(shapes, reinterpret_cast<std::uintptr_t>(operand.owner));
+  }
+}
 
 std::optional<c10::Scalar> wrapped_number(const at::Tensor& tensor) {
   if (tensor.dim() != 0 || !tensor.is_cpu()) {

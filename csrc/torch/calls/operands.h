@@ -84,6 +84,9 @@ class Operands {
   // Call once. `in_passing`: this call writes the arguments of traits.left_out in passing.
   void find(Arguments arguments, bool in_passing);
 
+  // Sets Operand::overwritable: Note [Overwritable operands].
+  void find_overwritable();
+
   // The operands. `owner` is the StorageImpl; `index` counts in the payload among inputs or among
   // written storages.
   [[nodiscard]] std::span<Operand> all() { return {operands_.data(), operands_.size()}; }

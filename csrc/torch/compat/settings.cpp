@@ -168,16 +168,27 @@ void change_each(const std::array<Element, kSize>& from, const std::array<Elemen
 }  // namespace
 
 // Writes only what differs: another thread may be changing another setting.
-void SettingsGuard::change(const Settings& from, const Settings& to) {
-  const RawContext& context = RawContext::instance();
-  change_each(from.process_.context, to.process_.context, context.size,
-              [&](std::size_t i) -> std::byte& { return context.begin[i]; });
-  change_each(from.process_.precisions, to.process_.precisions, context.count,
-              [&](std::size_t i) -> at::Float32Precision& { return *context.precisions[i]; });
-  if (from.process_.default_dtype != to.process_.default_dtype) {
+void Settings::OfProcess::change(const OfProcess& from, const OfProcess& to) {
+  const RawContext& raw = RawContext::instance();
+  change_each(from.context, to.context, raw.size,
+              [&](std::size_t i) -> std::byte& { return raw.begin[i]; });
+  change_each(from.precisions, to.precisions, raw.count,
+              [&](std::size_t i) -> at::Float32Precision& { return *raw.precisions[i]; });
+  if (from.default_dtype != to.default_dtype) {
     c10::set_default_dtype(
-        c10::scalarTypeToTypeMeta(static_cast<c10::ScalarType>(to.process_.default_dtype)));
+        c10::scalarTypeToTypeMeta(static_cast<c10::ScalarType>(to.default_dtype)));
   }
+}
+
+void Settings::restore_process() const {
+  if (!process_.holds_now()) {
+    const WithInterpreter of_process(true);
+    OfProcess::change(OfProcess::now(), process_);
+  }
+}
+
+void SettingsGuard::change(const Settings& from, const Settings& to) {
+  Settings::OfProcess::change(from.process_, to.process_);
   const Settings::OfThread& old = from.thread_;
   const Settings::OfThread& now = to.thread_;
   if (old.threads != now.threads) {

@@ -20,6 +20,9 @@ class Settings {
   // The current settings, for an op on a device of the type. Equal snapshots are one object, which
   // is never destroyed: there is one for each combination of settings that the program uses.
   static const Settings& current(c10::DeviceType device);
+  // Applies the settings of the process, as far as they have changed. To be called while the thread
+  // holds no lock of recoup's.
+  void restore_process() const;
 
  private:
   friend class SettingsGuard;
@@ -51,6 +54,7 @@ class Settings {
 
     static OfProcess now();
     [[nodiscard]] bool holds_now() const;
+    static void change(const OfProcess& from, const OfProcess& to);
   };
 
   [[nodiscard]] bool holds_now(c10::DeviceType device) const {

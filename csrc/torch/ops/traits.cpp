@@ -10,6 +10,7 @@
 #include "csrc/torch/compat/list_ops.h"
 #include "csrc/torch/compat/schemas.h"
 #include "csrc/torch/ops/overrides.h"
+#include "csrc/torch/ops/overwritable.h"
 
 namespace recoup::detail {
 namespace {
@@ -334,6 +335,7 @@ OpTraits traits_of(const c10::OperatorHandle& op, bool allowed, Reach reach) {
       base.find("rnn") != std::string::npos;
   traits.repeatable = (own || allowed || traits.compiled) && !kUninitialized.contains(base) &&
                       !kNotRepeatable.contains(base) && !rebinds;
+  traits.overwritable = own && may_overwrite_operands(op, base);
   const auto in_parts = ops_in_parts();
   traits.in_parts =
       own && std::find(in_parts.begin(), in_parts.end(), traits.name) != in_parts.end();

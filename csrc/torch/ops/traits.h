@@ -64,6 +64,7 @@ struct OpTraits {
   bool verifiable = true;        // false: some result bytes are uninitialized
   Pointers pointers = Pointers::kAny;  // of a kReader
   bool matrix_product = false;  // compute-bound: a first cost estimate on a GPU counts its flops
+  bool overwritable = false;    // Note [Overwritable operands]
   bool in_parts = false;        // runs for parts of its lists, one after another
   bool gated = false;           // draws with the gate held: Note [The generator's gate]
   VariesOnGpu varies_on_gpu = VariesOnGpu::kNo;

@@ -39,6 +39,7 @@ Options prepared(TensorDevice& device, Options options) {
 Session::Session(const Options& options, c10::Device device, const StorageHooks& hooks)
     : number_(next_number()),
       delay_(aids_of(options).delay),
+      in_place_(aids_of(options).in_place),
       device_(device, number_, hooks, {.engine = engine_, .mutex = mutex_, .records = records_}),
       engine_(prepared(device_, options), device_),
       storages_(engine_, device_, records_, mutex_),

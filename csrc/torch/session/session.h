@@ -138,6 +138,8 @@ class Session {
     TraceRecorder recorder;
   };
   [[nodiscard]] bool recording() const { return recording_ != nullptr; }
+  // TestAids::in_place.
+  [[nodiscard]] bool in_place() const { return in_place_; }
   // A training step ends: informs the trace, Foresight and the other observers of steps.
   void mark_step(std::string_view name);
   // Cancels planning on other threads; none goes on when this returns. Call it under the lock.
@@ -165,6 +167,7 @@ class Session {
   const std::uint32_t number_;
   std::thread::id thread_;
   const Delay delay_;
+  const bool in_place_;
   mutable EngineMutex mutex_;
   Turns turns_;
   StorageRecords records_;

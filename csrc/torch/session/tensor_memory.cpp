@@ -53,6 +53,7 @@ void TensorMemory::throw_no_room(const OutOfBudget& error) const {
   if (!inside_op() && !at::in_parallel_region()) {
     throw_out_of_budget(error.report());  // outside of ops, whose handler would convert it
   }
+  to_.device.failure().note(error.report(), to_.device.device().type());
   if (CompiledFrame* const frame = CompiledFrame::current()) {
     frame->note_failure(PoolOutOfMemory(error.report(), to_.session));
   }

@@ -13,6 +13,7 @@
 #include "csrc/torch/backend/backends.h"
 #include "csrc/torch/compat/errors.h"
 #include "csrc/torch/compat/storage_access.h"
+#include "csrc/torch/ops/overwritable.h"
 #include "csrc/torch/storages/owners.h"
 #include "recoup/torch.h"
 
@@ -207,6 +208,10 @@ Measurement TensorDevice::replay(void* payload_pointer, std::span<const Location
   return {.key = payload.cost_key, .took = took};
 }
 
+bool TensorDevice::may_overwrite(const void* payload, std::size_t input) const {
+  return is_overwritable(*static_cast<const Payload*>(payload), input);
+}
+
 // Releases the lock while the kernel runs; returns how long the kernel took.
 Nanoseconds TensorDevice::run_unlocked(const Payload& payload, std::span<const StoragePtr> inputs,
                                        std::span<const StoragePtr> written,
@@ -219,14 +224,14 @@ Nanoseconds TensorDevice::run_unlocked(const Payload& payload, std::span<const S
   mutex_.unlock();
   std::exception_ptr failure;
   Nanoseconds took{0};
+  failure_.forget();
   try {
     took = run_again(payload, inputs, written, stack);
-  } catch (const PoolOutOfMemory& error) {
-    failure = std::make_exception_ptr(OutOfBudget(error.report()));  // as the engine expects it
-  } catch (const KernelOutOfMemory& error) {
-    failure = std::make_exception_ptr(OutOfBudget(error.plain().report()));
   } catch (...) {
     failure = std::current_exception();
+  }
+  if (failure_.noted()) {
+    failure = std::make_exception_ptr(OutOfBudget(failure_.take()));  // as the engine expects it
   }
   if (failure) {
     stack.clear();

@@ -21,6 +21,7 @@
 #include "csrc/torch/backend/segment_table.h"
 #include "csrc/torch/backend/storage_hooks.h"
 #include "csrc/torch/ops/payload.h"
+#include "csrc/torch/storages/caught_failure.h"
 #include "csrc/torch/storages/engine_lock.h"
 #include "csrc/torch/storages/external_storages.h"
 #include "csrc/torch/storages/storage_records.h"
@@ -108,6 +109,9 @@ class TensorDevice final : public Device {
   // May be called on any thread, without the lock.
   [[nodiscard]] bool in_kernel() const { return kernels_.load(std::memory_order_relaxed) > 0; }
 
+  // Of the kernel that runs now.
+  [[nodiscard]] CaughtFailure& failure() { return failure_; }
+
   [[nodiscard]] ExternalStorages& external() { return external_; }
   // The record of a storage that has left the pool, by the address of its bytes; null if there is
   // none.
@@ -133,6 +137,7 @@ class TensorDevice final : public Device {
   Measurement replay(void* payload, std::span<const Location> inputs,
                      std::span<const PoolOffset> written, std::span<BlockId> outputs) override;
   void release(void* payload) noexcept override;
+  [[nodiscard]] bool may_overwrite(const void* payload, std::size_t input) const override;
   [[nodiscard]] std::size_t payload_bytes(const void* payload) const noexcept override;
   void attach(void* handle, PoolOffset offset) noexcept override;
   [[nodiscard]] bool detach(void* handle, PoolOffset offset) noexcept override;
@@ -198,6 +203,7 @@ class TensorDevice final : public Device {
   bool brings_in_ = false;
   SegmentTable segments_;
   std::vector<std::unique_ptr<Payload>> spare_payloads_;
+  CaughtFailure failure_;
   std::atomic<int> kernels_{0};  // written under the lock, read without it
   const std::string* evicted_message_;
 };

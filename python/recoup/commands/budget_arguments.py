@@ -40,6 +40,7 @@ OPTION_TYPES: Mapping[str, Parse[Any]] = types.MappingProxyType(
         "kinetic": or_none(truth),
         "seed": whole(0, 2**64 - 1),
         "usefulness": truth,
+        "reuse_operands": truth,
         "replay_order": choice(("memory", "recursive")),
         "block_size": or_none(size),
         "small_result_bytes": whole(0, MOST_BYTES),

@@ -85,6 +85,7 @@ def test_flags_and_options_reach_the_budget(tmp_path: Path) -> None:
         "kinetic": None,
         "seed": 2**64 - 1,
         "usefulness": False,
+        "reuse_operands": False,
         "replay_order": "recursive",
         "block_size": "64KiB",
         "small_result_bytes": 7,

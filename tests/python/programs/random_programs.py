@@ -189,6 +189,7 @@ def choose_options(seed: int, peak_bytes: int) -> tuple[dict[str, Any], bool]:
     options: dict[str, Any] = {
         "policy": chance.choice(POLICIES),
         "usefulness": chance.random() < 0.8,
+        "reuse_operands": seed % 4 != 0,
         "replay_order": chance.choice(["memory", "memory", "recursive"]),
         "in_place": chance.choice(["share", "share", "copy"]),
         "placement": chance.choice(["best-fit", "two-ended"]),

@@ -59,6 +59,7 @@ def test_budget_passes_each_option_on() -> None:
         "kinetic": False,
         "seed": 2**64 - 1,
         "usefulness": False,
+        "reuse_operands": False,
         "replay_order": "recursive",
         "max_replay_ratio": 3.0,
         "small_result_bytes": 7,
