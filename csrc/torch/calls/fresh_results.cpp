@@ -76,4 +76,18 @@ void FreshResults::add_storage(c10::StorageImpl& storage, std::uint16_t result,
   tensors_.push_back(result);
 }
 
+void FreshResults::keep_descriptions(Arguments results) {
+  const EngineLock lock(session_.mutex());
+  const auto keep = [&](const c10::Storage& storage) {
+    if (c10::StorageImpl* const impl = session_.tensors().managed(storage)) {
+      if (const StorageId id = session_.storages(lock).find(*impl); id.valid()) {
+        session_.engine(lock).user().escape(id);
+      }
+    }
+  };
+  for_each_tensor(results, [&](const at::Tensor& tensor, std::size_t, std::int64_t) {
+    for_each_description(tensor, keep);
+  });
+}
+
 }  // namespace recoup::detail

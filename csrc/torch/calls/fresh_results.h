@@ -32,6 +32,10 @@ class FreshResults {
   // Throws OutOfBudget if there is no room; then the op fails although its kernel has run.
   void charge_made_outside(const EngineLock& lock);
 
+  // Descriptions of composite results are read outside of any op, where they cannot be restored, so
+  // they escape.
+  void keep_descriptions(Arguments results);
+
   // The handles are StorageRecords.
   [[nodiscard]] std::span<const FreshStorage> storages() const {
     return {storages_.data(), storages_.size()};

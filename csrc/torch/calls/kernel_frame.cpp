@@ -86,6 +86,19 @@ void KernelFrame::hold_in_all(Session& session, StorageId storage, bool integral
   }
 }
 
+void KernelFrame::hold_all_in_all(Session& session, Arguments values, bool trusted,
+                                  const EngineLock& lock) {
+  for_each_tensor(values, [&](const at::Tensor& tensor, std::size_t, std::int64_t) {
+    const bool integral = is_plain(*tensor.unsafeGetTensorImpl()) &&
+                          at::isIntegralType(tensor.scalar_type(), /*includeBool=*/true);
+    for_each_storage(session.tensors(), tensor, [&](const c10::StorageImpl& storage) {
+      if (const StorageId id = session.storages(lock).find_known(storage); id.valid()) {
+        hold_in_all(session, id, integral, trusted, lock);
+      }
+    });
+  });
+}
+
 bool KernelFrame::trusts(const Session& session, StorageId storage, const EngineLock& lock) {
   for (const KernelFrame* frame = innermost(); frame != nullptr; frame = frame->outer_) {
     const auto found = frame->held_.find(key_of(session, storage, lock));

@@ -44,6 +44,9 @@ class KernelFrame {
   // escape, because an opaque op was given it or made it.
   static void hold_in_all(Session& session, StorageId storage, bool integral, bool trusted,
                           const EngineLock& lock);
+  // The same for all tensors of the session among the values.
+  static void hold_all_in_all(Session& session, Arguments values, bool trusted,
+                              const EngineLock& lock);
   [[nodiscard]] static bool trusts(const Session& session, StorageId storage,
                                    const EngineLock& lock);
 

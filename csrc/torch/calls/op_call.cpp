@@ -19,19 +19,6 @@
 namespace recoup::detail {
 namespace {
 
-// Whether another run on a GPU may give other bits.
-bool varies(const OpTraits& traits, const torch::jit::Stack& stack, std::size_t base) {
-  if (traits.varies_if >= 0 && !stack[base + static_cast<std::size_t>(traits.varies_if)].toBool()) {
-    return false;
-  }
-  const at::Context& context = at::globalContext();
-  const bool deterministic =
-      context.deterministicAlgorithms() && !context.deterministicAlgorithmsWarnOnly();
-  return traits.varies_on_gpu != VariesOnGpu::kNo && !deterministic &&
-         !(traits.varies_on_gpu == VariesOnGpu::kUnlessDeterministicCudnn &&
-           context.deterministicCuDNN());
-}
-
 // PyTorch's Python dispatcher is on while it traces: a kernel in Python may then replace the op's
 // own, and a replay has no such dispatcher.
 bool in_python_dispatcher() {
@@ -64,7 +51,7 @@ void OpCall::run() {
   }
   hold_results();
   if (fresh_.composite()) [[unlikely]] {
-    keep_descriptions();
+    fresh_.keep_descriptions(on_stack());
   }
 }
 
@@ -187,7 +174,7 @@ void OpCall::prepare() {
   framed_ = KernelFrame::any();
   repeatable_ = traits_.repeatable && !operands_.foreign() &&
                 !(framed_ && KernelFrame::in_opaque()) && !in_python_dispatcher() &&
-                !(session_.can().kernels_vary && varies(traits_, stack_, base_));
+                !(session_.can().kernels_vary && may_vary(traits_, stack_, base_));
   line_ = session_.line();
   const EngineLock lock(session_.mutex());
   Turn turn(session_, lock);
@@ -407,6 +394,19 @@ void OpCall::finish(Results results) {
   ended_ = true;
   fresh_.charge_made_outside(lock);
   session_.tensors().external().collect();
+}
+
+void OpCall::hold_arguments(const EngineLock& lock) {
+  if (framed_) [[unlikely]] {
+    KernelFrame::hold_all_in_all(session_, operands_.arguments(), false, lock);
+  }
+}
+
+void OpCall::hold_results() {
+  if (framed_) [[unlikely]] {
+    const EngineLock lock(session_.mutex());
+    KernelFrame::hold_all_in_all(session_, on_stack(), KernelFrame::in_opaque(), lock);
+  }
 }
 
 void OpCall::fail() noexcept {

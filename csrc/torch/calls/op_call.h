@@ -79,9 +79,6 @@ class OpCall {
   // op has it pinned. hold_results() holds what the op made, which may have to be restored.
   void hold_arguments(const EngineLock& lock);
   void hold_results();
-  void keep_descriptions();
-  template <class Function>
-  void for_each_known(Arguments values, const EngineLock& lock, Function&& function);
   [[nodiscard]] Arguments on_stack() const {
     return Arguments(stack_.data() + base_, stack_.size() - base_);
   }

@@ -1,39 +1,14 @@
 #include "csrc/torch/ops/overwritable.h"
 
 #include <ATen/Context.h>
-#include <ATen/core/enum_tag.h>
 #include <c10/core/Contiguity.h>
 
 #include <algorithm>
 #include <functional>
 #include <numeric>
-#include <string>
-#include <unordered_set>
 
 namespace recoup::detail {
 namespace {
-
-const std::unordered_set<std::string_view>& row_wise_ops() {
-  static const std::unordered_set<std::string_view> ops{
-      "aten::_log_softmax",
-      "aten::_log_softmax_backward_data",
-      "aten::_softmax",
-      "aten::_softmax_backward_data",
-      "aten::native_batch_norm_backward",
-      "aten::native_dropout",
-      "aten::native_group_norm",
-      "aten::native_group_norm_backward",
-      "aten::native_layer_norm",
-      "aten::native_layer_norm_backward",
-  };
-  return ops;
-}
-
-// They are tagged, but run other ops one after the other: those overwrite what a later one reads.
-const std::unordered_set<std::string_view>& in_several_steps() {
-  static const std::unordered_set<std::string_view> ops{"aten::ldexp", "aten::masked_fill"};
-  return ops;
-}
 
 std::int64_t elements(c10::IntArrayRef sizes) {
   return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>());
@@ -55,13 +30,6 @@ ArgumentShape shape_in(const TensorArgument& tensor, const Payload& payload) {
 }
 
 }  // namespace
-
-bool may_overwrite_operands(const c10::OperatorHandle& op, std::string_view name) {
-  if (op.schema().is_mutable() || in_several_steps().contains(name)) {
-    return false;
-  }
-  return op.hasTag(at::Tag::pointwise) || row_wise_ops().contains(name);
-}
 
 bool fills_empty_tensors() {
   const at::Context& context = at::globalContext();

@@ -1,7 +1,6 @@
 // Which operands a result may overwrite while the kernel runs.
 #pragma once
 
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
 #include <c10/core/ScalarType.h>
 #include <c10/util/ArrayRef.h>
@@ -9,7 +8,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string_view>
 
 #include "csrc/torch/ops/payload.h"
 
@@ -20,7 +18,7 @@ namespace recoup::detail {
 // A result may take the block of an operand (Note [Results in place] in handover.h) if each of the
 // op's kernels reads all that it needs of the operand for an element, or for a row, before it
 // writes that element or row of the result. That holds for ops that PyTorch tags `pointwise`, and
-// for the row-wise ops that overwritable.cpp names, with these conditions:
+// for the row-wise ops that traits.cpp names, with these conditions:
 //
 // - The operand and the result have the same real floating-point dtype, and so has each other
 //   tensor, except masks. Kernels for complex numbers may round otherwise if addresses are equal,
@@ -33,8 +31,6 @@ namespace recoup::detail {
 //
 // tests/python/torch_compat/test_overwritable.py runs all of these ops both ways.
 
-// Whether the op is one of them.
-[[nodiscard]] bool may_overwrite_operands(const c10::OperatorHandle& op, std::string_view name);
 // Whether empty tensors are filled now.
 [[nodiscard]] bool fills_empty_tensors();
 

@@ -10,7 +10,6 @@
 #include "csrc/torch/compat/list_ops.h"
 #include "csrc/torch/compat/schemas.h"
 #include "csrc/torch/ops/overrides.h"
-#include "csrc/torch/ops/overwritable.h"
 
 namespace recoup::detail {
 namespace {
@@ -62,6 +61,21 @@ const Names kUninitialized = {"aten::empty",
 const Names kPartlyUninitialized = {"aten::mkldnn_rnn_layer", "aten::_ctc_loss"};
 
 // Ops that replace all of `self` without reading it.
+// Note [Overwritable operands]
+const Names kRowWise = {
+    "aten::_log_softmax",
+    "aten::_log_softmax_backward_data",
+    "aten::_softmax",
+    "aten::_softmax_backward_data",
+    "aten::native_batch_norm_backward",
+    "aten::native_dropout",
+    "aten::native_group_norm",
+    "aten::native_group_norm_backward",
+    "aten::native_layer_norm",
+    "aten::native_layer_norm_backward",
+};
+// They are tagged, but run other ops in turn: those overwrite what a later one reads.
+const Names kInSteps = {"aten::ldexp", "aten::masked_fill"};
 const Names kOverwriters = {"aten::copy_",        "aten::fill_",      "aten::zero_",
                             "aten::normal_",      "aten::uniform_",   "aten::bernoulli_",
                             "aten::exponential_", "aten::random_",    "aten::geometric_",
@@ -271,6 +285,8 @@ std::vector<NamedOp> known_names() {
   add("uninitialized", kUninitialized);
   add("partly uninitialized", kPartlyUninitialized);
   add("overwriters", kOverwriters);
+  add("row-wise", kRowWise);
+  add("in steps", kInSteps);
   add("rebinders", kRebinders);
   add("not repeatable", kNotRepeatable);
   add("unless deterministic", kUnlessDeterministic);
@@ -335,7 +351,8 @@ OpTraits traits_of(const c10::OperatorHandle& op, bool allowed, Reach reach) {
       base.find("rnn") != std::string::npos;
   traits.repeatable = (own || allowed || traits.compiled) && !kUninitialized.contains(base) &&
                       !kNotRepeatable.contains(base) && !rebinds;
-  traits.overwritable = own && may_overwrite_operands(op, base);
+  traits.overwritable = own && !schema.is_mutable() && !kInSteps.contains(base) &&
+                        (op.hasTag(at::Tag::pointwise) || kRowWise.contains(base));
   const auto in_parts = ops_in_parts();
   traits.in_parts =
       own && std::find(in_parts.begin(), in_parts.end(), traits.name) != in_parts.end();
@@ -361,6 +378,18 @@ OpTraits traits_of(const c10::OperatorHandle& op, bool allowed, Reach reach) {
     traits.kind = OpKind::kView;
   }
   return traits;
+}
+
+bool may_vary(const OpTraits& traits, const torch::jit::Stack& stack, std::size_t base) {
+  if (traits.varies_if >= 0 && !stack[base + static_cast<std::size_t>(traits.varies_if)].toBool()) {
+    return false;
+  }
+  const at::Context& context = at::globalContext();
+  const bool deterministic =
+      context.deterministicAlgorithms() && !context.deterministicAlgorithmsWarnOnly();
+  return traits.varies_on_gpu != VariesOnGpu::kNo && !deterministic &&
+         !(traits.varies_on_gpu == VariesOnGpu::kUnlessDeterministicCudnn &&
+           context.deterministicCuDNN());
 }
 
 }  // namespace recoup::detail

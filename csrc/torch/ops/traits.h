@@ -89,6 +89,10 @@ std::vector<NamedOp> known_names();
 // Traits of an op of this PyTorch, for calls of this reach. `allowed`: the user guarantees that the
 // op can be repeated.
 [[nodiscard]] OpTraits traits_of(const c10::OperatorHandle& op, bool allowed, Reach reach);
+// Whether another run of an op on a GPU may give other bits. Its arguments are on the stack, from
+// `base` on.
+[[nodiscard]] bool may_vary(const OpTraits& traits, const torch::jit::Stack& stack,
+                            std::size_t base);
 // Whether an op of this name is ATen's.
 [[nodiscard]] bool is_atens(std::string_view name);
 
