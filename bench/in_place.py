@@ -55,7 +55,9 @@ def least_budget(trace: recoup.Trace, allowed: bool, tier: bool) -> int:
     low, high = 0, trace.unbudgeted_peak_bytes()
     while high - low > high / 50:
         middle = (low + high) // 2
-        if simulate(trace, middle, allowed, tier).status == "ok":
+        result = simulate(trace, middle, allowed, tier)
+        # The end of the recorded scope needs room for all tensors that are alive then.
+        if result.status != "too slow" and result.stats.op_count == trace.op_count:
             high = middle
         else:
             low = middle
