@@ -2,11 +2,12 @@
 
     OMP_NUM_THREADS=1 python bench/in_place.py --real
 
-Each small net of `recoup bench`, and with --real GPT-2 of published size, is recorded for two steps.
-Policy `recoup` is simulated, with a tier of 1 TiB and without, to find the least budget in which
-the run fits and takes at most ten times as long, within 2 %. Without addresses, as fragmentation differs from run to run. Prints a table
-in Markdown: bytes, and the share that is saved. The last columns are the replays in two budgets,
-without a tier; `=` if both ways replay the same.
+Each small net of `recoup bench`, and with --real GPT-2 of published size, is recorded for two
+steps. Policy `recoup` is simulated, with a tier of 1 TiB and without, to find the least budget in
+which all ops run and take at most ten times as long, within 2 %. Values have no addresses, as
+fragmentation differs from run to run. Prints a table in Markdown: bytes, and the share that is
+saved. The last columns are the replays in two shares of the peak, without a tier; `=` if both ways
+replay the same, `-` if the run does not fit.
 """
 
 import argparse
