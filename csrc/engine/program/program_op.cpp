@@ -183,7 +183,7 @@ void ProgramOp::end(OpRecord& record, const OpUses& uses, std::span<const Operan
   context_.placer.learn(context_.running_op, record.cost, record.made());
   context_.placer.end();
   enough_.end_op();
-  handover_.end();
+  handover_.end_well();
   records_.finish(record, storages);
   if (context_.observer != nullptr) {
     context_.observer->on_op_end(record, operands, storages);

@@ -66,7 +66,6 @@ std::optional<BlockId> Handover::take(Bytes nbytes) {
   if (!offered_.valid() || nbytes != nbytes_) {
     return std::nullopt;
   }
-  ++context_.stats.in_place_results;
   context_.charges.remove_kernel_block(pool_.size(offered_));  // the allocation adds it again
   taken_ = std::exchange(offered_, BlockId());
   return taken_;
@@ -87,6 +86,11 @@ void Handover::require_among(std::span<const BlockId> results,
     }
   }
   reporter.fail(Bytes(0), kNotTaken);
+}
+
+void Handover::end_well() {
+  context_.stats.in_place_results += taken() ? 1 : 0;
+  end();
 }
 
 void Handover::end() {

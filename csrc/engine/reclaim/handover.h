@@ -49,8 +49,10 @@ class Handover {
   // Frees the results and throws OutOfBudget if it is not: the kernel may have overwritten bytes
   // before it read them.
   void require_among(std::span<const BlockId> results, const OutOfBudgetReporter& reporter);
-  // The kernel has ended. Frees the block if it has not been taken.
+  // The kernel has ended. Frees the block if it has not been taken. `end_well`: the results are
+  // right, and are counted.
   void end();
+  void end_well();
 
  private:
   void evict(ValueId id);

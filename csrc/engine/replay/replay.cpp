@@ -288,7 +288,7 @@ void Replay::execute_until_it_fits(OpId op) {
   for (;;) {
     try {
       execute_once(op);
-      handover_.end();
+      handover_.end_well();
       return;
     } catch (const OutOfBudget& error) {
       if (handover_.value().valid() || !retry.worth_it(error.report())) {

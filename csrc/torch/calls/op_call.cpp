@@ -118,8 +118,7 @@ void OpCall::undo_draws() {
 
 // False: no operand's block can be taken.
 bool OpCall::prepare_in_place(std::optional<Bytes> asked) {
-  return traits_.overwritable && !framed_ && !leaves_out_ && others_.empty() &&
-         in_place_.prepare(operands_, asked, stack_, base_);
+  return may_be_in_place() && in_place_.prepare(operands_, asked, stack_, base_);
 }
 
 // `report`: why the op did not fit otherwise.
@@ -209,7 +208,7 @@ void OpCall::begin(const EngineLock& lock) {
       }
     }
   }
-  if (session_.recording()) [[unlikely]] {
+  if (session_.recording() && may_be_in_place()) [[unlikely]] {
     operands_.find_overwritable();
   }
   engine.op().begin(traits_.name, operands_.all());
@@ -260,22 +259,27 @@ void OpCall::run_kernel() {
 
 // Note [Caught errors]
 void OpCall::run_without_failure() {
-  CaughtFailure& failure = session_.tensors().failure();
-  failure.forget();
+  const bool of_aten = is_atens(traits_.name) && !traits_.overridden;
+  CaughtFailure caught(of_aten ? nullptr : &Settings::current(session_.device().type()));
+  CaughtFailure& of_workers = session_.tensors().failure_of_workers();
   try {
+    const FailureNoted noted(caught);
     run_below();
   } catch (const KernelOutOfMemory& error) {
-    if (!failure.noted()) {
+    if (!caught.noted()) {
       throw error.plain();  // of another session
     }
   } catch (...) {
-    if (!failure.noted()) {
-      throw;
+    if (traits_.compiled || (!caught.noted() && !of_workers.noted())) {
+      throw;  // a graph may handle an error, and its errors have texts of their own
     }
   }
-  if (failure.noted()) [[unlikely]] {
+  if (caught.noted() || of_workers.noted()) [[unlikely]] {
     stack_.resize(base_);
-    throw PoolOutOfMemory(failure.take(), &session_);
+    if (!traits_.random) {  // a draw may hold a generator's lock
+      caught.restore_settings();
+    }
+    throw PoolOutOfMemory(caught.noted() ? caught.take() : of_workers.take(), &session_);
   }
 }
 
@@ -348,7 +352,8 @@ OpRecord OpCall::make_record(const OpUses& uses, const EngineLock& lock) {
                                     .keys = keys_,
                                     .operands = operands_,
                                     .fresh = fresh_,
-                                    .results = on_stack()});
+                                    .results = on_stack(),
+                                    .overwritable = may_be_in_place()});
     std::unique_ptr<Payload> payload = writer.write(std::move(random_), lock);
     record.recordable = true;
     repeatable_ = payload != nullptr;

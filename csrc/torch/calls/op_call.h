@@ -63,6 +63,10 @@ class OpCall {
   // kernel and compacts memory, so that the op can be tried again.
   void prepare_retry(Retry& retry);
   void undo_draws();
+  // Note [Overwritable operands]. A surrounding kernel may have the operands' addresses.
+  [[nodiscard]] bool may_be_in_place() const {
+    return traits_.overwritable && !framed_ && !leaves_out_ && others_.empty();
+  }
   [[nodiscard]] bool prepare_in_place(std::optional<Bytes> asked);
   void run_in_place(const OutOfBudgetReport& report);
   [[nodiscard]] bool may_run_twice() const;

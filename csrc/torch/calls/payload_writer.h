@@ -25,6 +25,7 @@ class PayloadWriter {
     Operands& operands;
     const FreshResults& fresh;
     Arguments results;
+    bool overwritable = false;  // OpCall::may_be_in_place
   };
   PayloadWriter(Session& session, const Op& op) : session_(session), op_(op) {}
 

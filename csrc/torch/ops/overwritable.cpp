@@ -73,8 +73,20 @@ ArgumentShapes shapes_of(Arguments arguments) {
   return shapes;
 }
 
+bool has_shape_of_input(const at::Tensor& tensor, const Payload& payload, std::size_t input) {
+  return std::any_of(payload.tensors.begin(), payload.tensors.end(),
+                     [&](const TensorArgument& argument) {
+                       if (argument.source != Source::kInput || argument.index != input) {
+                         return false;
+                       }
+                       const ArgumentShape shape = shape_in(argument, payload);
+                       return tensor.scalar_type() == shape.type && tensor.sizes() == shape.sizes &&
+                              tensor.strides() == shape.strides;
+                     });
+}
+
 bool is_overwritable(const Payload& payload, std::size_t input) {
-  if (!payload.traits->overwritable || payload.fills || !payload.device.is_cpu()) {
+  if (!payload.overwritable || !payload.device.is_cpu()) {
     return false;
   }
   ArgumentShapes shapes;

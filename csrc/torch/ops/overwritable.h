@@ -26,7 +26,10 @@ namespace recoup::detail {
 // - The operand has several elements: a number may become a tensor of one element before the result
 //   is allocated.
 // - The operand fills its storage, and all tensors of its number of elements have its sizes and
-//   strides. Then the result has them, too, and each of its elements replaces the operand's.
+//   strides. Then the result has them, too, and each of its elements replaces the operand's, unless
+//   an argument asks for another layout: ops with a memory format are left out. Each result is
+//   checked after its kernel.
+// - It draws no random numbers: a kernel that fails the check has drawn them.
 // - Uninitialized memory is not filled (torch.utils.deterministic.fill_uninitialized_memory).
 //
 // tests/python/torch_compat/test_overwritable.py runs all of these ops both ways.
@@ -49,6 +52,9 @@ using ArgumentShapes = c10::SmallVector<ArgumentShape, 4>;
 
 // The shapes of plain tensors; a storage is identified by its address.
 [[nodiscard]] ArgumentShapes shapes_of(Arguments arguments);
+// Whether a tensor has the type, sizes and strides of an input of a replay.
+[[nodiscard]] bool has_shape_of_input(const at::Tensor& tensor, const Payload& payload,
+                                      std::size_t input);
 // Whether a replay may overwrite its input with that index.
 [[nodiscard]] bool is_overwritable(const Payload& payload, std::size_t input);
 

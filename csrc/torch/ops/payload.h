@@ -68,7 +68,7 @@ struct Payload {
   c10::SmallVector<std::uint16_t, 2> fresh_results;
   std::unique_ptr<Coverage> coverage;  // in verify mode
 
-  bool fills = false;  // uninitialized memory was filled when the op ran
+  bool overwritable = false;  // Note [Overwritable operands]
   // Whether destroying the payload runs no code of the program or of PyTorch: `arguments` are
   // numbers, strings and lists of these. Other payloads are destroyed after the engine's lock is
   // released.

@@ -60,22 +60,16 @@ const Names kUninitialized = {"aten::empty",
 // Repeatable ops that leave parts of a result undefined.
 const Names kPartlyUninitialized = {"aten::mkldnn_rnn_layer", "aten::_ctc_loss"};
 
-// Ops that replace all of `self` without reading it.
 // Note [Overwritable operands]
 const Names kRowWise = {
-    "aten::_log_softmax",
-    "aten::_log_softmax_backward_data",
-    "aten::_softmax",
-    "aten::_softmax_backward_data",
-    "aten::native_batch_norm_backward",
-    "aten::native_dropout",
-    "aten::native_group_norm",
-    "aten::native_group_norm_backward",
-    "aten::native_layer_norm",
-    "aten::native_layer_norm_backward",
+    "aten::_log_softmax",      "aten::_log_softmax_backward_data",
+    "aten::_softmax",          "aten::_softmax_backward_data",
+    "aten::native_group_norm", "aten::native_group_norm_backward",
+    "aten::native_layer_norm", "aten::native_layer_norm_backward",
 };
 // They are tagged, but run other ops in turn: those overwrite what a later one reads.
 const Names kInSteps = {"aten::ldexp", "aten::masked_fill"};
+// Ops that replace all of `self` without reading it.
 const Names kOverwriters = {"aten::copy_",        "aten::fill_",      "aten::zero_",
                             "aten::normal_",      "aten::uniform_",   "aten::bernoulli_",
                             "aten::exponential_", "aten::random_",    "aten::geometric_",
@@ -351,7 +345,8 @@ OpTraits traits_of(const c10::OperatorHandle& op, bool allowed, Reach reach) {
       base.find("rnn") != std::string::npos;
   traits.repeatable = (own || allowed || traits.compiled) && !kUninitialized.contains(base) &&
                       !kNotRepeatable.contains(base) && !rebinds;
-  traits.overwritable = own && !schema.is_mutable() && !kInSteps.contains(base) &&
+  traits.overwritable = own && !schema.is_mutable() && !kInSteps.contains(base) && !traits.random &&
+                        !schema.argumentIndexWithName("memory_format") &&
                         (op.hasTag(at::Tag::pointwise) || kRowWise.contains(base));
   const auto in_parts = ops_in_parts();
   traits.in_parts =

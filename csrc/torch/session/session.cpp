@@ -81,8 +81,12 @@ Session::Session(const Options& options, c10::Device device, const StorageHooks&
 }
 
 void Session::wait_for_replays(const EngineLock& lock) {
-  if (engine_.replaying()) {
-    mutex_.wait_until(lock, [this] { return !engine_.replaying(); });
+  const auto busy = [this] {
+    const bool in_place = engine_.op().handover().value().valid();
+    return engine_.replaying() || (in_place && !turns_.belongs_to_this_thread());
+  };
+  if (busy()) {
+    mutex_.wait_until(lock, [&busy] { return !busy(); });
   }
 }
 

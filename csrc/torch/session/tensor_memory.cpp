@@ -53,7 +53,11 @@ void TensorMemory::throw_no_room(const OutOfBudget& error) const {
   if (!inside_op() && !at::in_parallel_region()) {
     throw_out_of_budget(error.report());  // outside of ops, whose handler would convert it
   }
-  to_.device.failure().note(error.report(), to_.device.device().type());
+  if (CaughtFailure* const failure = CaughtFailure::of_this_thread()) {
+    failure->note(error.report(), &Settings::current(to_.device.device().type()));
+  } else {
+    to_.device.failure_of_workers().note(error.report(), nullptr);
+  }
   if (CompiledFrame* const frame = CompiledFrame::current()) {
     frame->note_failure(PoolOutOfMemory(error.report(), to_.session));
   }

@@ -150,6 +150,9 @@ class Turns {
     return has;
   }
   void end(const EngineLock&) { --depth_; }  // releasing the lock notifies waiting threads
+  [[nodiscard]] bool belongs_to_this_thread() const {
+    return depth_ > 0 && holder_ == std::this_thread::get_id();
+  }
   // To be called in the child of a fork, which has no other thread.
   void forget_others() {
     depth_ = holder_ == std::this_thread::get_id() ? depth_ : 0;
@@ -158,8 +161,7 @@ class Turns {
 
  private:
   [[nodiscard]] bool is_free(bool next) const {
-    const bool within = depth_ > 0 && holder_ == std::this_thread::get_id();
-    return within || (depth_ == 0 && (next || next_ == 0));
+    return belongs_to_this_thread() || (depth_ == 0 && (next || next_ == 0));
   }
   void take() {
     holder_ = std::this_thread::get_id();

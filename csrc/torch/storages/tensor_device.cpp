@@ -199,6 +199,7 @@ Measurement TensorDevice::replay(void* payload_pointer, std::span<const Location
   }
   torch::jit::Stack stack;
   const Nanoseconds took = run_unlocked(payload, input_storages, written_storages, stack);
+  require_in_place(payload, inputs, stack);
   take_fresh(payload, stack, outputs);
   // The stack still has tensors over bytes that they do not own, and unused results, whose deleters
   // need the lock.
@@ -208,8 +209,39 @@ Measurement TensorDevice::replay(void* payload_pointer, std::span<const Location
   return {.key = payload.cost_key, .took = took};
 }
 
+// While a kernel of another thread runs, its allocations could take the input's block.
 bool TensorDevice::may_overwrite(const void* payload, std::size_t input) const {
-  return is_overwritable(*static_cast<const Payload*>(payload), input);
+  return !in_kernel() && is_overwritable(*static_cast<const Payload*>(payload), input);
+}
+
+// A result that has taken the block of an input must replace it element by element: otherwise the
+// kernel may have overwritten bytes before it read them.
+void TensorDevice::require_in_place(const Payload& payload, std::span<const Location> inputs,
+                                    torch::jit::Stack& stack) {
+  const Handover& handover = engine_.op().handover();
+  if (!handover.taken()) {
+    return;
+  }
+  const void* const address = arena_->at(handover.offset());
+  bool right = false;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i].external == nullptr && inputs[i].offset == handover.offset()) {
+      for_each_tensor(stack, [&](const at::Tensor& tensor, std::size_t, std::int64_t) {
+        right |= tensor.has_storage() && tensor.storage().data() == address &&
+                 has_shape_of_input(tensor, payload, i);
+      });
+    }
+  }
+  if (!right) {
+    mutex_.unlock();
+    stack.clear();
+    mutex_.lock();
+    OutOfBudgetReport report;
+    report.op = payload.traits->name;
+    report.budget = engine_.options().budget;
+    report.reason = Handover::kNotTaken;
+    throw OutOfBudget(std::move(report));
+  }
 }
 
 // Releases the lock while the kernel runs; returns how long the kernel took.
@@ -224,14 +256,17 @@ Nanoseconds TensorDevice::run_unlocked(const Payload& payload, std::span<const S
   mutex_.unlock();
   std::exception_ptr failure;
   Nanoseconds took{0};
-  failure_.forget();
+  CaughtFailure caught(&Settings::current(device_.type()));
   try {
+    const FailureNoted noted(caught);
     took = run_again(payload, inputs, written, stack);
   } catch (...) {
     failure = std::current_exception();
   }
-  if (failure_.noted()) {
-    failure = std::make_exception_ptr(OutOfBudget(failure_.take()));  // as the engine expects it
+  if (caught.noted() || failure_of_workers_.noted()) {
+    caught.restore_settings();
+    OutOfBudgetReport report = caught.noted() ? caught.take() : failure_of_workers_.take();
+    failure = std::make_exception_ptr(OutOfBudget(std::move(report)));  // as the engine expects it
   }
   if (failure) {
     stack.clear();

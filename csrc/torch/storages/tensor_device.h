@@ -109,8 +109,8 @@ class TensorDevice final : public Device {
   // May be called on any thread, without the lock.
   [[nodiscard]] bool in_kernel() const { return kernels_.load(std::memory_order_relaxed) > 0; }
 
-  // Of the kernel that runs now.
-  [[nodiscard]] CaughtFailure& failure() { return failure_; }
+  // On a thread of OpenMP that works for a kernel.
+  [[nodiscard]] CaughtFailure& failure_of_workers() { return failure_of_workers_; }
 
   [[nodiscard]] ExternalStorages& external() { return external_; }
   // The record of a storage that has left the pool, by the address of its bytes; null if there is
@@ -181,6 +181,8 @@ class TensorDevice final : public Device {
   }
   [[nodiscard]] void* address(const Location& location);
   void order_replay(const StoragePtr& storage, bool external);
+  void require_in_place(const Payload& payload, std::span<const Location> inputs,
+                        torch::jit::Stack& stack);
   Nanoseconds run_unlocked(const Payload& payload, std::span<const StoragePtr> inputs,
                            std::span<const StoragePtr> written, torch::jit::Stack& stack);
   void take_fresh(const Payload& payload, torch::jit::Stack& stack, std::span<BlockId> outputs);
@@ -203,7 +205,7 @@ class TensorDevice final : public Device {
   bool brings_in_ = false;
   SegmentTable segments_;
   std::vector<std::unique_ptr<Payload>> spare_payloads_;
-  CaughtFailure failure_;
+  CaughtFailure failure_of_workers_;
   std::atomic<int> kernels_{0};  // written under the lock, read without it
   const std::string* evicted_message_;
 };

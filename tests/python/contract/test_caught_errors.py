@@ -28,6 +28,14 @@ def other_error(x: torch.Tensor) -> torch.Tensor:
         raise KeyError("no workspace") from None
 
 
+def changes_settings(x: torch.Tensor) -> torch.Tensor:
+    with torch.backends.mkldnn.flags(enabled=False):
+        return x + torch.ones(4 * MIB, dtype=torch.uint8)[0]
+
+
+library.define("changes_settings(Tensor x) -> Tensor")
+library.impl("changes_settings", changes_settings, "CPU")
+recoup.allow_replay("caught_errors::changes_settings")
 library.define("two_ways(Tensor x) -> Tensor")
 library.define("other_error(Tensor x) -> Tensor")
 library.impl("two_ways", two_ways, "CPU")
@@ -45,7 +53,7 @@ def onednn_stays_on() -> Iterator[None]:
     assert enabled
 
 
-@pytest.mark.parametrize("name", ["two_ways", "other_error"])
+@pytest.mark.parametrize("name", ["two_ways", "other_error", "changes_settings"])
 def test_the_op_is_out_of_budget(name: str) -> None:
     op = getattr(torch.ops.caught_errors, name)
     with recoup.budget("4MiB"):

@@ -108,3 +108,50 @@ def test_other_layouts_of_the_same_memory() -> None:
     with recoup.budget("16MiB"):
         y = x + 1
         assert torch.equal(y * y.t(), plain)
+
+
+@pytest.mark.parametrize("policy", ["recoup", "dtr"])
+def test_copies_in_another_layout(policy: str) -> None:
+    """The result of `contiguous` has the operand's bytes in another order."""
+
+    def program() -> list[float]:
+        torch.manual_seed(0)
+        sources = [torch.randn(256, 256) for _ in range(6)]
+        copies = [torch.sin(each).t().contiguous() for each in sources]
+        sums = [float((copies[i] + copies[5 - i].mul(2)).sum()) for i in range(6)]
+        return [*sums, *(float(each[0].sum()) for each in copies)]
+
+    plain = program()
+    fitted = 0
+    for kib in range(512, 1800, 128):
+        try:
+            with recoup.budget(f"{kib}KiB", policy=policy) as run:
+                assert program() == plain
+            assert run.stats().replays > 0
+            fitted += 1
+        except recoup.OutOfBudgetError:
+            continue
+    assert fitted > 3
+
+
+def test_settings_are_those_of_the_program_after_a_replay_in_place() -> None:
+    with recoup.budget("16MiB") as run:
+        x = torch.ones(MIB)
+        torch.set_default_dtype(torch.float64)
+        y = torch.sin(x)
+        torch.set_default_dtype(torch.float32)
+        del x
+        assert recoup.evict(y)
+        with recoup.pin(torch.ones(11 * MIB // 4)):
+            assert float(y[0]) == float(torch.ones(1).sin())
+        assert run.stats().in_place_results == 1
+        assert torch.get_default_dtype() == torch.float32
+
+
+def test_a_failed_draw_leaves_the_generator_as_it_was() -> None:
+    with recoup.budget("11MiB"):
+        x = torch.ones(MIB) * 2
+        before = torch.get_rng_state()
+        with pytest.raises(recoup.OutOfBudgetError):
+            torch.native_dropout(x, 0.5, True)
+        assert torch.equal(torch.get_rng_state(), before)

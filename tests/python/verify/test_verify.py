@@ -133,7 +133,7 @@ def test_compiled_code_that_draws_again_is_found() -> None:
     [
         ("redrawn_dropout", "560KiB"),
         ("batch_norm_twice", "384KiB"),
-        ("lost_autocast", "320KiB"),
+        ("lost_autocast", "384KiB"),
         ("other_experts", "416KiB"),
         ("growing_cache", "288KiB"),
     ],
