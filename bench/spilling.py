@@ -40,6 +40,8 @@ from recoup.offline.graph import graph_of
 
 STEPS = 8  # after the sixth, most nets copy the same values in each step
 TIER: dict[str, Any] = {"spill": "1TiB"}  # never full
+# With results in place of operands, less than the largest op needs is enough: see in_place.py.
+APART: dict[str, Any] = {"reuse_operands": False}
 POLICY = "recoup"
 RESOLUTION = 0.005
 ASKED_RATIO = 1.15
@@ -109,15 +111,17 @@ def least(trace: recoup.Trace, low: int, high: int, **options: Any) -> tuple[int
 
 def why(trace: recoup.Trace, budget: int) -> str:
     """What holds the memory in a budget that is too small even with a tier."""
-    run = trace.simulate(budget, policy=POLICY, max_time_ratio=FEASIBLE_RATIO, **TIER)
+    run = trace.simulate(
+        budget, policy=POLICY, max_time_ratio=FEASIBLE_RATIO, **split(TIER | APART)
+    )
     return run.reason.partition(" This needs at least")[0] or run.status
 
 
 def floor_row(name: str, trace: recoup.Trace) -> dict[str, Any]:
     peak, need = trace.unbudgeted_peak_bytes(), largest_need(trace)
     high = 2 * peak
-    without = least(trace, 0, high)[1]
-    below, enough = least(trace, 0, high, **TIER)
+    without = least(trace, 0, high, **APART)[1]
+    below, enough = least(trace, 0, high, **TIER, **APART)
     asked = int(ASKED_RATIO * need.total_bytes) + ASKED_MORE
     row = {
         "net": name,

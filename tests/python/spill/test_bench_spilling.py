@@ -42,10 +42,11 @@ def test_the_largest_op_is_counted_with_all_values_that_it_holds() -> None:
 
 def test_a_trace_runs_at_its_floor_and_not_below(trace: recoup.Trace) -> None:
     row = spilling.floor_row("net", trace)
+    tier = spilling.TIER | spilling.APART
     assert row["need_bytes"] <= row["with_bytes"] < row["without_bytes"] <= row["peak_bytes"]
     assert row["kept"] == (row["with_bytes"] <= 1.15 * row["need_bytes"] + (4 << 20))
-    assert spilling.runs(trace, row["with_bytes"], spilling.TIER)
-    assert not spilling.runs(trace, row["below_bytes"], spilling.TIER)
+    assert spilling.runs(trace, row["with_bytes"], tier)
+    assert not spilling.runs(trace, row["below_bytes"], tier)
     assert "out of budget" in row["reason"]
 
 
