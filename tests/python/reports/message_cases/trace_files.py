@@ -34,7 +34,7 @@ def op(
     return record(3, *numbers)
 
 
-def file(records: bytes, *, version: int = 8) -> bytes:
+def file(records: bytes, *, version: int = 9) -> bytes:
     packed = zlib.compress(records, 1)
     frame = struct.pack("<III", len(records), len(packed), zlib.crc32(packed)) + packed
     return MAGIC + struct.pack("<I", version) + frame + bytes(12)
@@ -72,6 +72,10 @@ RECORDS = {
     + KERNEL
     + OUTSIDE
     + op(operands=[READ | 4]),
+    "an op that writes a storage that a result may overwrite": NAME
+    + KERNEL
+    + OUTSIDE
+    + op(operands=[READ | WRITTEN | 16]),
     "an op that writes part of a storage without reading it": NAME
     + KERNEL
     + OUTSIDE
@@ -119,7 +123,7 @@ FILES = {
     "a trace without its end": GOOD[:-12],
     "a trace that is cut in a frame": GOOD[:30],
     "a trace with bytes after its end": GOOD + b"more",
-    "a frame of no size": MAGIC + struct.pack("<IIII", 8, 1 << 31, 0, 0) + bytes(12),
+    "a frame of no size": MAGIC + struct.pack("<IIII", 9, 1 << 31, 0, 0) + bytes(12),
     "a frame that was changed": GOOD[:28] + b"\xff\xff\xff" + GOOD[31:],
     "a checksum that does not match": GOOD[:20] + b"\0\0\0\0" + GOOD[24:],
 }
@@ -139,7 +143,7 @@ def steps(lengths: Iterable[int]) -> bytes:
         for index in range(2 * length):
             source = made - 1 if index < length else first + 2 * length - 1 - index
             places = {made - 1, max(source, 0)}
-            operands = [(made - 1 - place) << 4 | READ for place in sorted(places)]
+            operands = [(made - 1 - place) << 5 | READ for place in sorted(places)]
             records += op(cost=1000 * (1 + index), operands=operands, fresh=[(0, 1 << 16)])
             made += 1
         for storage in range(first, made):
