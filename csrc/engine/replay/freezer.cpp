@@ -66,19 +66,29 @@ void Freezer::freeze_or_copy(StorageId storage, OldVersion old) {
   if (crowds ? keep_old(source, old) : restore_cheaply(source, found.needed)) {
     return;
   }
-  // Neither copies nor restored values can be evicted: whichever takes less room is tried first.
+  // Neither copies nor restored values can be evicted: whichever takes less room is tried first,
+  // and waits for memory if neither fits without waiting.
   const Charges& charges = context_.charges;
   const bool copies_are_less = charges.dead_sources - charges.dead_frozen + size <= to_restore;
   if (copies_are_less && keep_old(source, old)) {
     return;
   }
   try {
-    const WithoutWaiting more_follows(context_, !copies_are_less);
+    const WithoutWaiting more_follows(context_);
     restore_and_freeze(source, {});
+    return;
   } catch (const OutOfBudget&) {
-    if (!keep_old(source, old)) {
+    if (keep_old(source, old)) {
+      return;
+    }
+    if (context_.more == nullptr) {
       throw;
     }
+  }
+  if (copies_are_less) {
+    keep_copy(source);
+  } else {
+    restore_and_freeze(source, {});
   }
 }
 

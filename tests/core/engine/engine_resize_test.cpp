@@ -221,6 +221,29 @@ TEST(EngineResize, AnOpLargerThanTheBudgetWaits) {
   EXPECT_EQ(p.engine().options().budget, 4_KiB);
 }
 
+// Before a parameter changes, its old content is copied, or an evicted result of it is restored.
+TEST(EngineResize, AFreezeWaitsForWhicheverTakesLessRoom) {
+  for (const Bytes result_size : {512_B, 2_KiB}) {
+    SCOPED_TRACE(result_size.count());
+    Program p(plain_options(1_KiB + result_size));
+    const Tensor parameter = p.source(1_KiB);
+    const Tensor result = p.op({parameter}, result_size);
+    ASSERT_TRUE(p.evict(result));
+    const Tensor other = p.source(result_size);
+    SharedMemory shared(p, 0_B);
+    shared.later = std::min(result_size, 1_KiB);
+    p.update(parameter);
+    EXPECT_EQ(shared.waits, 1);
+    EXPECT_EQ(shared.later, 0_B);
+    EXPECT_EQ(p.stats().old_version_copies, result_size > 1_KiB ? 1 : 0);
+    EXPECT_EQ(p.stats().freezes, result_size > 1_KiB ? 0 : 1);
+    p.grow(1_MiB);
+    p.expect(other);
+    p.expect_all();
+    p.check();
+  }
+}
+
 TEST(EngineResize, OnlyFreeBytesAtTheEndAreGivenWhileAnOpRuns) {
   Program p(plain_options(8_KiB));
   SharedMemory shared(p, 0_B);

@@ -100,6 +100,7 @@ def test_messages_in_cpp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     file.write_text(
         r"""
 #include "csrc/not/a/message/of/many/words.h"
+#error "nor is what only the compiler says"
 // "a comment of many words"
 void f(int n) {
   RECOUP_CHECK(n > 0, "for our own bugs alone: n ", n);

@@ -96,7 +96,11 @@ EXCEPTIONS = [
         "costs differ|times slower|peak is",
         _RARE,
     ),
-    Exempt(r"csrc/engine/program/(in_parts|user_requests)\.cpp", "one slice|dead, used", _RARE),
+    Exempt(
+        r"csrc/engine/(program/(in_parts|user_requests)\.cpp|reclaim/handover\.h)",
+        "one slice|dead, used|the block of an operand",
+        _RARE,
+    ),
     Exempt(r"picture\.py|recoup/_reporting/page_data\.py|csrc/python/trace_module\.cpp", "", _TEXT),
     Exempt(r"recoup/words\.py", "", _TEXT),
     Exempt(r"commands/bottom_line\.py|commands/offline/order_arguments\.py", "", _TEXT),

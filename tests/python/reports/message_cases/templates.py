@@ -142,7 +142,7 @@ def _children(node: ast.AST) -> Iterator[ast.AST]:
 # ---- C++ ----
 
 _TOKEN = re.compile(
-    r"//[^\n]*|/\*.*?\*/|#[^\n]*include[^\n]*"
+    r"//[^\n]*|/\*.*?\*/|#\s*(?:include|error)\b[^\n]*"
     r'|R"\((?P<raw>.*?)\)"|"(?P<text>(?:\\.|[^"\\\n])*)"'
     r"|'(?:\\.|[^'\\])+'|[A-Za-z_]\w*|\d[\w']*|::|\s+|.",
     re.DOTALL,
