@@ -20,9 +20,7 @@ bool Handover::offer(ValueId id, std::optional<Bytes> asked) {
   }
   const PoolOffset offset = pool_.offset(value.block);
   const Bytes size = value.size;
-  context_.keep_bytes = true;
   evict(id);
-  context_.keep_bytes = false;
   if (context_.lineage[id].resident()) {
     return false;
   }
@@ -55,11 +53,21 @@ bool Handover::offer_input(OpId op, std::optional<Bytes> asked) {
 void Handover::evict(ValueId id) {
   values_.soft_pin(id);
   values_.hard_unpin(id);
-  if (context_.lineage[id].evictable()) {
-    evictor_.evict(id);
+  context_.keep_bytes = true;
+  const auto pin_again = [&] {
+    context_.keep_bytes = false;
+    values_.hard_pin(id);
+    values_.soft_unpin(id);
+  };
+  try {
+    if (context_.lineage[id].evictable()) {
+      evictor_.evict(id);
+    }
+  } catch (...) {
+    pin_again();
+    throw;
   }
-  values_.hard_pin(id);
-  values_.soft_unpin(id);
+  pin_again();
 }
 
 std::optional<BlockId> Handover::take(Bytes nbytes) {

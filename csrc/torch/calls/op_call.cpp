@@ -259,8 +259,7 @@ void OpCall::run_kernel() {
 
 // Note [Caught errors]
 void OpCall::run_without_failure() {
-  const bool of_aten = is_atens(traits_.name) && !traits_.overridden;
-  CaughtFailure caught(of_aten ? nullptr : &Settings::current(session_.device().type()));
+  CaughtFailure caught(traits_.own_kernel ? nullptr : &Settings::current(session_.device().type()));
   CaughtFailure& of_workers = session_.tensors().failure_of_workers();
   try {
     const FailureNoted noted(caught);

@@ -309,7 +309,7 @@ OpTraits traits_of(const c10::OperatorHandle& op, bool allowed, Reach reach) {
   OpTraits traits;
   const std::string& base = schema.name();
   traits.overridden = is_atens(base) && is_overridden(op, reach);
-  const bool own = is_atens(base) && !traits.overridden;
+  const bool own = traits.own_kernel = is_atens(base) && !traits.overridden;
   traits.name = schema.overload_name().empty() ? base : base + "." + schema.overload_name();
   for (std::size_t i = 0; i < schema.arguments().size() && i < 64; ++i) {
     if (writes(schema.arguments()[i])) {

@@ -52,6 +52,7 @@ class Unregistered {
 struct OpTraits {
   OpKind kind = OpKind::kRecorded;
   bool overridden = false;       // an op of ATen's with a kernel of other code
+  bool own_kernel = false;       // an op of ATen's with its own kernel
   bool repeatable = false;       // may be replayed
   bool random = false;           // draws from a generator
   bool captures = false;         // may keep its tensors after its return: they escape
