@@ -54,11 +54,13 @@ arm64_torch() {
     return 1
   }
   rm -rf "$root/opt/$2"
-  # shellcheck disable=SC2046  # lists of words
+  mkdir -p "$root/opt"
+  grep -E '^(numpy|rich|pytest)==' requirements-dev.txt >"$root/opt/requirements.txt"
+  # shellcheck disable=SC2046  # a list of words
   "$1" -m pip --disable-pip-version-check --quiet install --no-compile --root-user-action ignore \
     --target "$root/opt/$2" $(seq -f '--platform manylinux_2_%g_aarch64' 17 36) \
     --platform manylinux2014_aarch64 --python-version 3.11 --only-binary=:all: \
-    "torch==$2" $(grep -E '^(numpy|rich|pytest)==' requirements-dev.txt)
+    "torch==$2" -r "$root/opt/requirements.txt"
   touch "$root/opt/$2.stamp"
 }
 
