@@ -1,15 +1,12 @@
 #include "csrc/disk/spill_file.h"
 
 #include <fcntl.h>
-#include <linux/magic.h>
 #include <sys/stat.h>
-#include <sys/statfs.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstdlib>
 #include <limits>
 #include <map>
 #include <memory>
@@ -21,42 +18,13 @@
 #include "csrc/base/check.h"
 #include "csrc/base/strings.h"
 #include "csrc/disk/copy_buffer.h"
+#include "csrc/disk/unnamed_file.h"
 
 namespace recoup::detail {
 namespace {
 
-bool is_memory(const struct statfs& found) {
-  return found.f_type == TMPFS_MAGIC || found.f_type == RAMFS_MAGIC;
-}
-
-// The first of these directories that is on a disk.
-std::string default_directory() {
-  const char* const given = std::getenv("TMPDIR");
-  for (const std::string directory : {given == nullptr ? "" : given, "/tmp", "/var/tmp"}) {
-    struct statfs found{};
-    if (!directory.empty() && statfs(directory.c_str(), &found) == 0 && !is_memory(found)) {
-      return directory;
-    }
-  }
-  throw std::invalid_argument(
-      "recoup: the system's directories for temporary files are in memory (tmpfs), not on a disk. "
-      "Give a spill_dir on a disk");
-}
-
 [[noreturn]] void fail(const std::string& what) {
   throw std::system_error(errno, std::generic_category(), what);
-}
-
-void refuse_memory(const std::string& directory) {
-  struct statfs found{};
-  if (statfs(directory.c_str(), &found) != 0) {
-    fail(str_cat("recoup: cannot create the file of the spill tier in ", directory));
-  }
-  if (is_memory(found)) {
-    throw std::invalid_argument(str_cat("recoup: ", directory,
-                                        " is in memory (tmpfs), not on a disk, so spilling there "
-                                        "would save no memory. Give a spill_dir on a disk"));
-  }
 }
 
 }  // namespace
@@ -101,24 +69,10 @@ void SpillFile::make_copier(const Settings& settings) {
       std::make_unique<Copier>(file_, io ? std::move(io) : make_plain_io(), settings.patience);
 }
 
-// Creates the file without a name if the system can; otherwise removes its name at once.
 void SpillFile::open(bool direct) {
-  direct_ = direct;
-  const int flags = O_RDWR | O_CLOEXEC | (direct ? O_DIRECT : 0);
-  file_ = ::open(directory_.c_str(), flags | O_TMPFILE, 0600);
-  if (file_ >= 0) {
-    return;
-  }
-  if (direct && errno == EINVAL) {
-    open(false);
-    return;
-  }
-  std::string name = str_cat(directory_, "/recoup-XXXXXX");
-  file_ = mkostemp(name.data(), O_CLOEXEC | (direct ? O_DIRECT : 0));
-  if (file_ < 0) {
-    fail(str_cat("recoup: cannot create the file of the spill tier in ", directory_));
-  }
-  unlink(name.c_str());
+  const UnnamedFile made = make_unnamed_file(directory_, direct);
+  file_ = made.descriptor;
+  direct_ = made.direct;
 }
 
 bool SpillFile::forked() const noexcept { return getpid() != owner_; }

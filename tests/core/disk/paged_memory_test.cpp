@@ -1,0 +1,175 @@
+#include "csrc/disk/paged_memory.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdint>
+#include <cstdlib>
+#include <numeric>
+#include <random>
+#include <thread>
+#include <vector>
+
+namespace recoup::detail {
+namespace {
+
+constexpr std::int64_t kBlock = PagedMemory::kBlock;
+constexpr std::int64_t kWords = kBlock / 8;  // of a block
+
+class Paged : public testing::Test {
+ protected:
+  void SetUp() override { memory().set_window(PagedMemory::kLeastWindow); }
+  void TearDown() override {
+    memory().check();
+    EXPECT_EQ(memory().counters().allocated_bytes, 0);
+  }
+  static PagedMemory& memory() { return PagedMemory::in(""); }
+};
+
+struct Array {
+  explicit Array(std::int64_t blocks)
+      : words(static_cast<std::uint64_t*>(PagedMemory::in("").allocate(Bytes(blocks * kBlock)))),
+        size(blocks * kWords) {}
+  ~Array() { PagedMemory::in("").release(words); }
+  Array(const Array&) = delete;
+  Array& operator=(const Array&) = delete;
+
+  std::uint64_t* words;
+  std::int64_t size;
+};
+
+TEST_F(Paged, MemoryOfManyWindowsKeepsItsContent) {
+  const Array array(100);
+  const auto before = memory().counters();
+  EXPECT_TRUE(
+      std::all_of(array.words, array.words + array.size, [](auto word) { return word == 0; }));
+  std::iota(array.words, array.words + array.size, std::uint64_t{7});
+  for (int pass = 0; pass < 2; ++pass) {
+    std::int64_t wrong = 0;
+    for (std::int64_t i = array.size - 1; i >= 0; --i) {
+      wrong += array.words[i] == static_cast<std::uint64_t>(i) + 7 ? 0 : 1;
+    }
+    EXPECT_EQ(wrong, 0);
+    EXPECT_LE(memory().counters().resident_bytes, PagedMemory::kLeastWindow.count());
+  }
+  const auto after = memory().counters();
+  EXPECT_GE(after.writes - before.writes, 85);
+  EXPECT_GE(after.reads - before.reads, 170);
+}
+
+TEST_F(Paged, BlocksThatAreOnlyReadAreWrittenOnce) {
+  const Array array(40);
+  std::iota(array.words, array.words + array.size, std::uint64_t{0});
+  const auto sum = [&] {
+    return std::accumulate(array.words, array.words + array.size, std::uint64_t{0});
+  };
+  const std::uint64_t first = sum();
+  const std::int64_t writes = memory().counters().writes;
+  EXPECT_EQ(sum(), first);
+  EXPECT_EQ(memory().counters().writes, writes);
+}
+
+TEST_F(Paged, ReleasedMemoryIsZeroWhenItIsUsedAgain) {
+  std::uint64_t* before = nullptr;
+  {
+    const Array array(30);
+    before = array.words;
+    std::fill(array.words, array.words + array.size, ~std::uint64_t{0});
+  }
+  const Array array(30);
+  EXPECT_EQ(array.words, before);
+  EXPECT_TRUE(
+      std::all_of(array.words, array.words + array.size, [](auto word) { return word == 0; }));
+}
+
+TEST_F(Paged, ThreadsThatAccessTheSameBlocks) {
+  const Array array(64);
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < 4; ++thread) {
+    threads.emplace_back([&array, thread] {
+      std::mt19937_64 random(static_cast<std::uint64_t>(thread));
+      for (int i = 0; i < 300; ++i) {
+        // Each thread has words of its own in every block.
+        const auto block = static_cast<std::int64_t>(random() % 64);
+        ++array.words[block * kWords + static_cast<std::int64_t>(random() % 100) * 4 + thread];
+      }
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  memory().check();
+  EXPECT_EQ(std::accumulate(array.words, array.words + array.size, std::uint64_t{0}), 4 * 300);
+}
+
+TEST_F(Paged, RandomAllocationsOverlapNowhere) {
+  std::mt19937_64 random(5);
+  std::vector<std::unique_ptr<Array>> arrays;
+  for (std::uint64_t step = 0; step < 150; ++step) {
+    if (arrays.size() > 6 || (!arrays.empty() && random() % 3 == 0)) {
+      std::swap(arrays[random() % arrays.size()], arrays.back());
+      const Array& last = *arrays.back();
+      EXPECT_EQ(last.words[0], last.words[last.size - 1]);
+      arrays.pop_back();
+    } else {
+      arrays.push_back(std::make_unique<Array>(static_cast<std::int64_t>(1 + random() % 9)));
+      arrays.back()->words[0] = arrays.back()->words[arrays.back()->size - 1] = step + 1;
+    }
+    memory().set_window(Bytes(static_cast<std::int64_t>(16 + random() % 20) * kBlock));
+    memory().check();
+  }
+}
+
+TEST_F(Paged, SystemCallsFailInsteadOfReadingOtherBytes) {
+  const Array array(40);
+  std::fill(array.words, array.words + array.size, std::uint64_t{1});
+  const int null = open("/dev/zero", O_RDONLY | O_CLOEXEC);
+  EXPECT_EQ(read(null, array.words, 4096), -1);  // the first block is not resident any more
+  EXPECT_EQ(errno, EFAULT);
+  close(null);
+  EXPECT_EQ(array.words[0], 1);
+}
+
+TEST_F(Paged, AChildHasNoAccess) {
+  const Array array(2);
+  array.words[0] = 3;
+  EXPECT_DEATH(array.words[0] = 4, "a forked child has no access to it");
+  EXPECT_EQ(array.words[0], 3);
+}
+
+TEST_F(Paged, OtherFaultsEndTheProcessAsBefore) {
+  EXPECT_DEATH(*reinterpret_cast<volatile int*>(16) = 1, "");
+}
+
+volatile std::sig_atomic_t others = 0;
+
+TEST_F(Paged, TheSignalIsTakenBackFromAnotherLibrary) {
+  const Array array(2);
+  std::signal(SIGSEGV, [](int) {
+    others = 1;
+    _exit(7);
+  });
+  const Array more(2);  // an allocation looks at the handler
+  array.words[0] = 1;
+  EXPECT_EQ(others, 0);
+  EXPECT_EXIT(*reinterpret_cast<volatile int*>(16) = 1, testing::ExitedWithCode(7), "");
+}
+
+TEST(PagedFile, ADirectoryInMemoryIsRefused) {
+  EXPECT_EXIT(
+      {
+        try {
+          PagedMemory::in("/dev/shm");
+        } catch (const std::invalid_argument&) {
+          _exit(3);
+        }
+      },
+      testing::ExitedWithCode(3), "");
+}
+
+}  // namespace
+}  // namespace recoup::detail
