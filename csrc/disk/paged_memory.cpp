@@ -345,6 +345,7 @@ void* PagedMemory::allocate(Bytes size) {
   }
   allocated_.emplace(first, count);
   counters_.allocated_bytes += count * kBlock;
+  counters_.most_bytes = std::max(counters_.most_bytes, counters_.allocated_bytes);
   return at(first);
 }
 
@@ -390,6 +391,11 @@ PagedMemory::Counters PagedMemory::counters() const {
   Counters counters = counters_;
   counters.resident_bytes = (resident_ + 1) * kBlock;
   return counters;
+}
+
+void PagedMemory::reset_most() {
+  const Locked locked(lock_);
+  counters_.most_bytes = counters_.allocated_bytes;
 }
 
 void PagedMemory::check() const {

@@ -43,6 +43,7 @@ class PagedMemory {
 
   struct Counters {
     std::int64_t allocated_bytes = 0;  // now
+    std::int64_t most_bytes = 0;       // the most that were allocated since the last reset_most
     std::int64_t resident_bytes = 0;   // now
     std::int64_t reads = 0;            // blocks read from the disk
     std::int64_t writes = 0;           // blocks written to the disk
@@ -69,6 +70,7 @@ class PagedMemory {
     return address >= base_ && address < base_ + kAddresses;
   }
   [[nodiscard]] Counters counters() const;
+  void reset_most();
   void check() const;
 
  private:

@@ -1,4 +1,4 @@
-// Bindings of a budget that several processes share.
+// Bindings of a budget that several processes share, and of paged results.
 #include <pybind11/stl.h>
 
 #include <cstdint>
@@ -35,6 +35,17 @@ py::dict share_counters(const Budget& budget) {
   return row;
 }
 
+py::dict paged_use(const Budget& budget) {
+  const PagedUse use = translated([&] { return budget.paged_use(); });
+  py::dict row;
+  row["now_bytes"] = use.now.count();
+  row["most_bytes"] = use.most.count();
+  row["reads"] = use.reads;
+  row["writes"] = use.writes;
+  row["disk_ns"] = use.disk_time.count();
+  return row;
+}
+
 }  // namespace
 
 void bind_share(py::class_<Budget>& budget) {
@@ -65,6 +76,7 @@ void bind_share(py::class_<Budget>& budget) {
           py::arg("limit_bytes"))
       .def("share_parts", &share_rows)
       .def("share_counters", &share_counters)
+      .def("paged_use", &paged_use)
       .def("take_recent_peak", [](Budget& self) {
         return translated([&] { return self.take_recent_peak().count(); });
       });

@@ -83,6 +83,9 @@ struct Options {
   Bytes spill_unit{4096};
   // Directory of the tier's file; empty: the system's directory for temporary files.
   std::string spill_dir = {};
+  // Resident bytes of paged memory, for results that do not fit; 0: no result is paged. Live runs
+  // on the CPU alone page results.
+  Bytes page_window{0};
   // Time to write and to read one byte of the tier, in nanoseconds. Unset: measured; 1.25 in
   // simulations.
   std::optional<double> spill_write_ns_per_byte = std::nullopt;

@@ -15,6 +15,7 @@
 #include "recoup/attribution.h"
 #include "recoup/errors.h"
 #include "recoup/options.h"
+#include "recoup/paged.h"
 #include "recoup/policy.h"
 #include "recoup/share.h"
 #include "recoup/simulate.h"
@@ -77,6 +78,8 @@ class RECOUP_API Budget {
   // The processes that share the budget, and what this one has asked of the others.
   [[nodiscard]] std::vector<SharePart> share_parts() const;
   [[nodiscard]] ShareCounters share_counters() const;
+  // Zeros if no result was paged.
+  [[nodiscard]] PagedUse paged_use() const;
   // The peak of the charged bytes since the last call.
   [[nodiscard]] Bytes take_recent_peak();
   // Starts a new peak of the charged bytes at what is charged now.
@@ -141,6 +144,7 @@ class RECOUP_API Budget {
   std::vector<Decision> last_decisions_;
   Attribution last_attribution_;
   ShareCounters last_share_;
+  PagedUse last_paged_;
 };
 
 // Attributes what this thread does from now on to a module's forward pass, or to a step of an

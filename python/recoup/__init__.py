@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from recoup.offline.dtr_log import read_dtr_log
     from recoup.offline.traces import Simulation, Trace, TracedOp
     from recoup.options import PRESETS, Options
+    from recoup.paged import PagedResults
     from recoup.rows import BudgetChange, CopyWait, Holder, KeptGraphs, ModuleWork, PinnedValue
     from recoup.run import Run
     from recoup.scope import budget, trace
@@ -53,6 +54,7 @@ __all__ = [
     "Moment",
     "Options",
     "OutOfBudgetError",
+    "PagedResults",
     "PinnedValue",
     "Policy",
     "RecoupWarning",
@@ -99,6 +101,7 @@ _HOMES = {
     "Policy": "known_names",
     "RecoupWarning": "warning",
     "Run": "run",
+    "PagedResults": "paged",
     "SharedBudget": "shared",
     "SharedPart": "shared",
     "Simulation": "offline.traces",

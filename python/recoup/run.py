@@ -32,6 +32,7 @@ from recoup.adjusting import changes_of, make_adjuster, set_budget, shared_budge
 from recoup.decisions import Decision
 from recoup.errors import OutOfBudgetError, add_note
 from recoup.known_names import core_policies
+from recoup.paged import PagedResults, paged_results
 from recoup.rows import BudgetChange, CopyWait, Holder, KeptGraphs, ModuleWork, PinnedValue
 from recoup.setup import Setup
 from recoup.shared import SharedBudget
@@ -191,6 +192,10 @@ class Run:
         """The budget of all processes that share one; None without `recoup.budget(share=...)`."""
         return shared_budget(self._adjuster, self._engine)
 
+    def paged_results(self) -> PagedResults | None:
+        """Use of `Options(page_window=...)`; None if every result fitted in the budget."""
+        return paged_results(self._engine)
+
     def decisions(self) -> list[Decision]:
         """The engine's decisions in order; empty unless `recoup.budget(profile="decisions")`."""
         return Decision.rows(self._engine.decisions())
@@ -229,6 +234,7 @@ class Run:
             kept_graphs=self.kept_graphs(),
             budget_changes=self.budget_changes(),
             shared=self.shared_budget(),
+            paged=self.paged_results(),
             holders=self.holders() if self._attribution else (),
             modules=self.work() if self._attribution else (),
         )

@@ -20,6 +20,8 @@ from recoup.options import Options, Profile
 from recoup.setup import Setup
 from recoup.warning import RecoupWarning
 
+_LEAST_PAGE_WINDOW = 16 << 20
+
 
 def budget(
     budget: int | str | None = None,
@@ -112,6 +114,9 @@ def budget(
     block_size_bytes = 0
     if (block_size := tuning.pop("block_size")) is not None:
         block_size_bytes = parse_size(block_size, on, name="block_size")
+    page_window_bytes = 0
+    if (page_window := tuning.pop("page_window")) is not None:
+        page_window_bytes = _page_window(page_window, on)
     made = _C.Options(
         # A share's size is determined when the scope begins; until then use its upper bound.
         budget_bytes=memory_bytes(on)
@@ -120,6 +125,7 @@ def budget(
         policy=policy,
         verify=verify,
         block_size_bytes=block_size_bytes,
+        page_window_bytes=page_window_bytes,
         spill_bytes=0 if spill is None else parse_bytes(spill, name=spill_name),
         spill_dir="" if spill_dir is None else _directory(spill_dir),
         **tuning,
@@ -182,6 +188,15 @@ def _recorded(profile: Profile | Collection[Profile] | None) -> set[str]:
         if name not in known:
             raise ValueError(f"profile must be one or several of {', '.join(known)}; got {name!r}")
     return names
+
+
+def _page_window(window: int | str, on: torch.device) -> int:
+    if on.type != "cpu":
+        raise ValueError("page_window is for budgets of the CPU: leave it out for a GPU")
+    size = parse_size(window, on, name="page_window")
+    if size < _LEAST_PAGE_WINDOW:
+        raise ValueError(f"page_window must be at least 16MiB; got {window!r}")
+    return size
 
 
 def _directory(path: str | os.PathLike[str]) -> str:

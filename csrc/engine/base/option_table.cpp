@@ -240,6 +240,7 @@ std::vector<OptionRow> make_rows() {
       whole("spill_bytes", &Options::spill, 0, kMostInOption),
       whole("spill_unit_bytes", &Options::spill_unit, 1, kMostInOption),
       text("spill_dir", "a directory", &Options::spill_dir),
+      whole("page_window_bytes", &Options::page_window, 0, kMostInOption),
       real("spill_write_ns_per_byte", "a number from 0.001 to 1,000,000, or None",
            &Options::spill_write_ns_per_byte, 1e-3, 1e6),
       real("spill_read_ns_per_byte", "a number from 0.001 to 1,000,000, or None",

@@ -251,7 +251,10 @@ PinnedRow UserRequests::pinned_row(ValueId id, const Value& value) const {
     row.name = values_[value.storage].name;
   }
   const bool left = value.storage.valid() && values_[value.storage].left;
-  if (value.external != nullptr && !left) {
+  if (value.external != nullptr && value.flags.among_outside &&
+      context_.options.page_window > Bytes(0)) {
+    row.by = "in paged memory";
+  } else if (value.external != nullptr && !left) {
     row.by = "made outside the scope";
   } else if (value.escaped) {
     row.by = "escape";

@@ -69,6 +69,7 @@ void Budget::keep_results() {
   last_copy_waits_ = copy_waits();
   last_decisions_ = decisions();
   last_attribution_ = attribution();
+  last_paged_ = paged_use();
   if (scope_->session().shared() != nullptr) {
     last_share_ = share_counters();
   }
@@ -123,6 +124,8 @@ void Budget::limit_share(Bytes limit) { shared().set_limit(limit); }
 std::vector<SharePart> Budget::share_parts() const { return shared().parts(); }
 
 ShareCounters Budget::share_counters() const { return scope_ ? shared().counters() : last_share_; }
+
+PagedUse Budget::paged_use() const { return scope_ ? scope_->session().paged_use() : last_paged_; }
 
 Bytes Budget::take_recent_peak() {
   require_active(scope_ != nullptr);

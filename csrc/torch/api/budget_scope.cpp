@@ -12,13 +12,13 @@
 #include "csrc/base/strings.h"
 #include "csrc/torch/calls/access_hooks.h"
 #include "csrc/torch/calls/dispatch.h"
-#include "csrc/torch/calls/evicted_access.h"
 #include "csrc/torch/compat/errors.h"
 #include "csrc/torch/compat/generators.h"
 #include "csrc/torch/compat/hook.h"
 #include "csrc/torch/compat/scope_thread.h"
 #include "csrc/torch/ops/traits_table.h"
 #include "csrc/torch/session/allocator.h"
+#include "csrc/torch/session/evicted_access.h"
 #include "csrc/torch/session/sessions.h"
 
 namespace recoup::detail {

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "csrc/torch/backend/paged_results.h"
+#include "csrc/torch/compat/storage_access.h"
+
 namespace recoup::detail {
 
 void FreshResults::collect(Arguments results, std::uint64_t serial, const EngineLock& lock) {
@@ -61,6 +64,7 @@ void FreshResults::add_storage(c10::StorageImpl& storage, std::uint16_t result,
     if (storage._mutable_data_ptr_no_checks().get() != nullptr &&
         !storages.find_known(storage).valid()) {
       made_outside_.push_back(&storage);
+      repeatable_ &= !is_paged(data_of(storage));
     }
     return;
   }

@@ -62,6 +62,7 @@ class OpCall {
   // The kernel ran out of memory only because of fragmentation: restores the state before the
   // kernel and compacts memory, so that the op can be tried again.
   void prepare_retry(Retry& retry);
+  void put_arguments_back();
   void undo_draws();
   // Note [Overwritable operands]. A surrounding kernel may have the operands' addresses.
   [[nodiscard]] bool may_be_in_place() const {
@@ -69,6 +70,8 @@ class OpCall {
   }
   [[nodiscard]] bool prepare_in_place(std::optional<Bytes> asked);
   void run_in_place(const OutOfBudgetReport& report);
+  [[nodiscard]] bool may_be_paged(Bytes asked) const;
+  void run_paged(Bytes least);
   [[nodiscard]] bool may_run_twice() const;
   // Whether this is a call of a compiled graph that must not run again.
   [[nodiscard]] bool is_once() const;

@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "csrc/torch/backend/paged_results.h"
 #include "csrc/torch/compat/storage_access.h"
 #include "csrc/torch/session/session.h"
 #include "csrc/torch/session/sessions.h"
@@ -82,7 +83,7 @@ class PoolAllocator final : public c10::Allocator {
     const Visit visit;
     if (Session* const session = Sessions::owner_of(pointer)) {
       session->memory().free(pointer);
-    } else if (!release_retired(pointer)) {
+    } else if (!release_retired(pointer) && !release_paged(pointer)) {
       plain_allocator()->raw_deallocate(pointer);
     }
   }

@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "csrc/base/strings.h"
+#include "csrc/disk/paged_memory.h"
+#include "csrc/torch/compat/errors.h"
 #include "recoup/torch.h"
 
 namespace recoup::detail {
@@ -22,6 +24,15 @@ TestAids aids_of(const Options& options) {
 std::uint32_t next_number() {
   static std::atomic<std::uint32_t> last{0};
   return ++last;
+}
+
+PagedUse use_of(const PagedMemory& memory) {
+  const PagedMemory::Counters counters = memory.counters();
+  return {.now = Bytes(counters.allocated_bytes),
+          .most = Bytes(counters.most_bytes),
+          .reads = counters.reads,
+          .writes = counters.writes,
+          .disk_time = Nanoseconds(counters.disk_ns)};
 }
 
 // An op that runs for longer may wait for another process.
@@ -40,6 +51,8 @@ Session::Session(const Options& options, c10::Device device, const StorageHooks&
     : number_(next_number()),
       delay_(aids_of(options).delay),
       in_place_(aids_of(options).in_place),
+      page_window_(device.is_cpu() ? options.page_window : Bytes(0)),
+      page_directory_(options.spill_dir),
       device_(device, number_, hooks, {.engine = engine_, .mutex = mutex_, .records = records_}),
       engine_(prepared(device_, options), device_),
       storages_(engine_, device_, records_, mutex_),
@@ -78,6 +91,43 @@ Session::Session(const Options& options, c10::Device device, const StorageHooks&
     engine_.set_planned(foresight_.get());
     observe(nullptr);
   }
+}
+
+PagedUse Session::paged_use() const {
+  const EngineLock lock(mutex_);
+  if (!page_charge_.valid()) {
+    return {};
+  }
+  PagedUse use = use_of(*PagedMemory::of_process());
+  use.reads -= paged_before_.reads;
+  use.writes -= paged_before_.writes;
+  use.disk_time -= paged_before_.disk_time;
+  return use;
+}
+
+void Session::charge_page_window() {
+  const EngineLock lock(mutex_);
+  wait_for_replays(lock);
+  if (page_charge_.valid()) {
+    return;
+  }
+  OutOfBudgetReport report;
+  try {
+    PagedMemory& paged = PagedMemory::in(page_directory_);
+    paged.set_window(page_window_);
+    page_charge_ = storages_.reserve(page_window_);
+    paged.reset_most();
+    paged_before_ = use_of(paged);
+    return;
+  } catch (const OutOfBudget& error) {
+    report = error.report();
+  } catch (const std::exception& error) {
+    report.op = engine_.running_op();
+    report.asked = page_window_;
+    report.budget = engine_.options().budget;
+    report.reason = error.what();
+  }
+  throw PoolOutOfMemory(std::move(report), this);
 }
 
 void Session::wait_for_replays(const EngineLock& lock) {

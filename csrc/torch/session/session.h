@@ -28,6 +28,7 @@
 #include "csrc/torch/storages/tensor_device.h"
 #include "csrc/trace/recorder.h"
 #include "csrc/trace/writer.h"
+#include "recoup/paged.h"
 
 namespace recoup::detail {
 
@@ -140,6 +141,13 @@ class Session {
   [[nodiscard]] bool recording() const { return recording_ != nullptr; }
   // TestAids::in_place.
   [[nodiscard]] bool in_place() const { return in_place_; }
+  // Note [Paged results]. 0: none.
+  [[nodiscard]] Bytes page_window() const { return page_window_; }
+  [[nodiscard]] const std::string& page_directory() const { return page_directory_; }
+  // Charges the window, once. Throws PoolOutOfMemory.
+  void charge_page_window();
+  // Since the window was charged; zeros if it was not.
+  [[nodiscard]] PagedUse paged_use() const;
   // A training step ends: informs the trace, Foresight and the other observers of steps.
   void mark_step(std::string_view name);
   // Cancels planning on other threads; none goes on when this returns. Call it under the lock.
@@ -168,6 +176,10 @@ class Session {
   std::thread::id thread_;
   const Delay delay_;
   const bool in_place_;
+  const Bytes page_window_;
+  const std::string page_directory_;
+  StorageId page_charge_;  // of the window; invalid: not charged yet
+  PagedUse paged_before_;  // counts of the process when the window was charged
   mutable EngineMutex mutex_;
   Turns turns_;
   StorageRecords records_;

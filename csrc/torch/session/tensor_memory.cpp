@@ -3,6 +3,8 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <exception>
+#include <utility>
 
 #include "csrc/base/check.h"
 #include "csrc/torch/backend/bypass.h"
@@ -93,10 +95,29 @@ c10::DataPtr TensorMemory::allocate(std::size_t nbytes) {
   if (nbytes == 0) {
     return to_.device.no_bytes();
   }
+  if (const PagedResults* const paged = PagedResults::current()) [[unlikely]] {
+    if (paged->take(to_.engine.pool().round_up(Bytes(static_cast<std::int64_t>(nbytes))))) {
+      return allocate_paged(*paged, nbytes);
+    }
+  }
   void* const pointer = allocate_in_turns<PoolOutOfMemory>([&](const EngineLock&) {
     return to_.device.arena().at(to_.engine.pool().offset(take_block(nbytes)));
   });
   return {pointer, pointer, to_.device.hooks().pool, to_.device.device()};
+}
+
+// A full disk is a reason to be out of budget.
+c10::DataPtr TensorMemory::allocate_paged(const PagedResults& paged, std::size_t nbytes) {
+  try {
+    return paged.allocate(nbytes);
+  } catch (const std::exception& error) {
+    OutOfBudgetReport report;
+    report.op = to_.engine.running_op();
+    report.asked = Bytes(static_cast<std::int64_t>(nbytes));
+    report.budget = to_.engine.options().budget;
+    report.reason = error.what();
+    throw_no_room<PoolOutOfMemory>(OutOfBudget(std::move(report)));
+  }
 }
 
 void* TensorMemory::allocate(std::size_t nbytes, cuda::Stream stream) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "csrc/engine/program/engine.h"
+#include "csrc/torch/backend/paged_results.h"
 #include "csrc/torch/backend/program_memory.h"
 #include "csrc/torch/session/delay.h"
 #include "csrc/torch/storages/engine_lock.h"
@@ -62,6 +63,7 @@ class TensorMemory final : public ProgramMemory {
 
  private:
   BlockId take_block(std::size_t nbytes);
+  c10::DataPtr allocate_paged(const PagedResults& paged, std::size_t nbytes);
   [[nodiscard]] BlockId block_at(const void* pointer) const;
   template <class NoRoom, class Take>
   void* allocate_in_turns(Take&& take);

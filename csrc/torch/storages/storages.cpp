@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "csrc/base/check.h"
+#include "csrc/torch/backend/paged_results.h"
 #include "csrc/torch/compat/errors.h"
 #include "csrc/torch/compat/scope_thread.h"
 #include "csrc/torch/compat/storage_access.h"
@@ -314,7 +315,9 @@ StorageId Storages::find_external(c10::StorageImpl& storage) {
   device_.external().sweep_before_meeting();
   const c10::DeleterFnPtr deleter = data_of(storage).get_deleter();
   // From neither this scope nor an earlier one.
-  const bool foreign = deleter != device_.hooks().program && deleter != device_.hooks().pool;
+  const bool paged = is_paged(data_of(storage));
+  const bool foreign =
+      deleter != device_.hooks().program && deleter != device_.hooks().pool && !paged;
   const AddressRange range = range_of(storage);
   const bool view = foreign && !is_private_owner(storage);
   if (view) {
@@ -332,7 +335,8 @@ StorageId Storages::find_external(c10::StorageImpl& storage) {
   added.view = view;
   // Memory inside the arena that other code wrapped (copy-on-write) is charged already.
   const Bytes size = device_.owns(data) ? Bytes(0) : size_of(storage);
-  const bool counted = device_.backend().is_outside(data_of(storage));
+  // The window of paged memory is charged instead of the bytes in it.
+  const bool counted = paged || device_.backend().is_outside(data_of(storage));
   const bool offered = offered_.contains(&storage);
   const SegmentId segment = counted && offered ? device_.segment_of(storage) : SegmentId();
   charge_external(added, size, counted ? Engine::Charge::kAmongOutside : Engine::Charge::kNow,
@@ -376,7 +380,8 @@ void Storages::disown_evicted() {
 bool Storages::is_watchable(const c10::StorageImpl& storage) const {
   const c10::DeleterFnPtr deleter = data_of(storage).get_deleter();
   const StorageHooks& hooks = device_.hooks();
-  return deleter == hooks.pool || deleter == hooks.program || is_slice_or_mapping(deleter);
+  return deleter == hooks.pool || deleter == hooks.program || is_slice_or_mapping(deleter) ||
+         is_paged(data_of(storage));
 }
 
 // Note [Unseen writers]

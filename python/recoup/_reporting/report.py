@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 from recoup._memory.sizes import format_bytes
+from recoup.paged import BLOCK_BYTES, PagedResults
 from recoup.rows import BudgetChange, CopyWait, Holder, KeptGraphs, ModuleWork, PinnedValue
 from recoup.shared import SharedBudget
 from recoup.stats import Stats
@@ -25,6 +26,7 @@ def format_report(
     kept_graphs: Sequence[KeptGraphs] = (),
     budget_changes: Sequence[BudgetChange] = (),
     shared: SharedBudget | None = None,
+    paged: PagedResults | None = None,
     holders: Sequence[Holder] = (),
     modules: Sequence[ModuleWork] = (),
 ) -> str:
@@ -32,6 +34,7 @@ def format_report(
 
     steps: number of marked steps; with a spill tier it relates the copies to a step.
     shared: the budget of all processes, if they share one.
+    paged: the use of paged memory, if a result did not fit in the budget.
     The other parameters are the rows of `Run.pinned()`, `Run.copy_waits()`, `Run.kept_graphs()`,
     `Run.budget_changes()`, `Run.holders()` and `Run.work()`. Pinned values of one reason and op are
     added up.
@@ -40,6 +43,7 @@ def format_report(
         f"recoup: policy {policy}, budget {_exact(stats.budget_bytes)}",
         *([budget_line(budget_changes)] if budget_changes else []),
         *([shared_line(shared)] if shared else []),
+        *([paged_line(paged)] if paged else []),
         _memory_table(stats),
         _work_table(stats, steps),
         _time_table(stats),
@@ -111,6 +115,16 @@ def shared_line(shared: SharedBudget) -> str:
         f"The budget of {format_bytes(shared.total_bytes)} was shared with other processes. This "
         f"process had at most {format_bytes(shared.most_bytes)} of it. {waited} for memory of "
         "other processes."
+    )
+
+
+def paged_line(paged: PagedResults) -> str:
+    """The results that did not fit in the budget, and the copies of their parts, in words."""
+    read, written = (format_bytes(count * BLOCK_BYTES) for count in (paged.reads, paged.writes))
+    return (
+        f"Results that did not fit in the budget were paged: at most "
+        f"{format_bytes(paged.most_bytes)} at a time. While ops ran, {read} of them were read from "
+        f"the disk and {written} written, in {format_ns(paged.disk_ns)}."
     )
 
 

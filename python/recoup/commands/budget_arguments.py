@@ -43,6 +43,7 @@ OPTION_TYPES: Mapping[str, Parse[Any]] = types.MappingProxyType(
         "reuse_operands": truth,
         "replay_order": choice(("memory", "recursive")),
         "block_size": or_none(size),
+        "page_window": or_none(size),
         "small_result_bytes": whole(0, MOST_BYTES),
         "max_depth": whole(1, 2**31 - 1),
         "evict_after_op": truth,

@@ -57,7 +57,7 @@ EXCEPTIONS = [
     Exempt(r"commands/[\w/]+\.py", "needs (transformers|matplotlib|SciPy)", _MACHINE),
     Exempt(r"recoup/_memory/device_memory\.py", "it gives no reason", _MACHINE),
     Exempt(r"csrc/torch/compat/hook\.cpp", "RECOUP_HOOK", _MACHINE),
-    Exempt(r"csrc/torch/calls/evicted_access\.cpp", "an unknown function", _MACHINE),
+    Exempt(r"csrc/torch/session/evicted_access\.cpp", "an unknown function", _MACHINE),
     Exempt(r"_verify/investigation\.py", "while ops are observed", _SLOW),
     Exempt(r"_verify/investigation\.py", "when it was repeated|could not be observed", _RARE),
     Exempt(r"_memory/watcher\.py", "does not follow the machine's memory now", _MACHINE),

@@ -1,4 +1,4 @@
-#include "csrc/torch/calls/evicted_access.h"
+#include "csrc/torch/session/evicted_access.h"
 
 #include <c10/core/Storage.h>
 #include <c10/util/Exception.h>

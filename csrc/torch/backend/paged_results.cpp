@@ -1,0 +1,45 @@
+#include "csrc/torch/backend/paged_results.h"
+
+#include <cstdint>
+
+#include "csrc/disk/paged_memory.h"
+
+namespace recoup::detail {
+namespace {
+
+const PagedResults*& of_this_thread() {
+  thread_local const PagedResults* results = nullptr;
+  return results;
+}
+
+void delete_paged(void* memory) { PagedMemory::of_process()->release(memory); }
+
+}  // namespace
+
+PagedResults::PagedResults(Bytes least, const std::string& directory)
+    : least_(least), directory_(directory), outer_(of_this_thread()) {
+  of_this_thread() = this;
+}
+
+PagedResults::~PagedResults() { of_this_thread() = outer_; }
+
+const PagedResults* PagedResults::current() { return of_this_thread(); }
+
+c10::DataPtr PagedResults::allocate(std::size_t nbytes) const {
+  void* const memory =
+      PagedMemory::in(directory_).allocate(Bytes(static_cast<std::int64_t>(nbytes)));
+  return {memory, memory, &delete_paged, c10::Device(c10::DeviceType::CPU)};
+}
+
+bool is_paged(const c10::DataPtr& data) { return data.get_deleter() == &delete_paged; }
+
+bool release_paged(void* memory) {
+  PagedMemory* const paged = PagedMemory::of_process();
+  const bool has = paged != nullptr && paged->has(memory);
+  if (has) {
+    paged->release(memory);
+  }
+  return has;
+}
+
+}  // namespace recoup::detail

@@ -1,0 +1,129 @@
+// How OpCall runs a kernel that does not fit: once more with compact memory, with a result in place
+// of an operand, and with paged results.
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "csrc/torch/calls/op_call.h"
+
+namespace recoup::detail {
+
+void OpCall::run_until_it_fits() {
+  if (session_.in_place() && prepare_in_place(std::nullopt)) [[unlikely]] {
+    OutOfBudgetReport report;
+    report.op = traits_.name;
+    report.reason = Handover::kNotTaken;
+    run_in_place(report);
+    return;
+  }
+  Retry retry;
+  for (;;) {
+    OutOfBudgetReport report;
+    try {
+      run_kernel();
+      return;
+    } catch (const PoolOutOfMemory& error) {
+      if (!error.is_of(&session_) || !may_run_twice()) {
+        undo_draws();
+        throw;
+      }
+      report = error.report();
+    }
+    if (retry.worth_it(report)) {
+      prepare_retry(retry);
+      continue;
+    }
+    if (prepare_in_place(report.asked)) {
+      run_in_place(report);
+      return;
+    }
+    if (may_be_paged(report.asked)) {
+      run_paged(report.asked);
+      return;
+    }
+    undo_draws();
+    throw PoolOutOfMemory(std::move(report), &session_);
+  }
+}
+
+void OpCall::undo_draws() {
+  if (traits_.compiled) {
+    compiled_call(operands_.arguments()).draws().undo();
+  }
+}
+
+// False: no operand's block can be taken.
+bool OpCall::prepare_in_place(std::optional<Bytes> asked) {
+  return may_be_in_place() && in_place_.prepare(operands_, asked, stack_, base_);
+}
+
+// `report`: why the op did not fit otherwise.
+void OpCall::run_in_place(const OutOfBudgetReport& report) {
+  run_kernel();
+  if (!in_place_.is_right(on_stack())) {
+    stack_.resize(base_);
+    throw PoolOutOfMemory(report, &session_);
+  }
+}
+
+// A kernel that ran out of memory may have written a part of its outputs, and running it again on
+// those may give other results. It may also have drawn random numbers, which it must draw again.
+bool OpCall::may_run_twice() const {
+  const std::span<const Operand> operands = operands_.all();
+  const bool writes = std::any_of(operands.begin(), operands.end(), [](const Operand& operand) {
+    return operand.written && !operand.left_out && !operand.overwritten;
+  });
+  return !writes && (!traits_.random || random_ != nullptr) && !is_once();
+}
+
+bool OpCall::is_once() const {
+  return traits_.compiled && compiled_call(operands_.arguments()).once();
+}
+
+void OpCall::prepare_retry(Retry& retry) {
+  put_arguments_back();
+  const EngineLock lock(session_.mutex());
+  session_.wait_for_replays(lock);
+  left_out_before_.restore();
+  left_out_before_.drop(session_, lock);  // the copies may move
+  retry.all_tried = !session_.engine(lock).op().retry(operands_.all(), retry.need);
+  save_left_out(lock);
+  if (session_.can().streams) {
+    timing_.begin_again(*session_.backend(lock).times());
+  }
+}
+
+void OpCall::put_arguments_back() {
+  stack_.resize(base_);
+  const Arguments arguments = operands_.arguments();
+  std::transform(arguments.begin(), arguments.end(), std::back_inserter(stack_), &own_copy);
+}
+
+// Note [Paged results]
+bool OpCall::may_be_paged(Bytes asked) const {
+  return session_.page_window() > Bytes(0) && asked >= PagedResults::kLeast && !traits_.compiled &&
+         !leaves_out_ && others_.empty();
+}
+
+// `least`: the bytes that did not fit. Other memory of the kernel may not fit either, once these
+// are paged.
+void OpCall::run_paged(Bytes least) {
+  session_.charge_page_window();
+  for (;;) {
+    put_arguments_back();
+    try {
+      const PagedResults paged(least, session_.page_directory());
+      run_kernel();
+      return;
+    } catch (const PoolOutOfMemory& error) {
+      const Bytes asked = error.report().asked;
+      if (!error.is_of(&session_) || asked >= least || !may_be_paged(asked)) {
+        undo_draws();
+        throw;
+      }
+      least = asked;
+    }
+  }
+}
+
+}  // namespace recoup::detail
