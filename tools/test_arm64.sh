@@ -37,8 +37,15 @@ run() {
 if [ "$#" != 0 ]; then
   run "$@"
 else
-  run -m "not slow" tests/python/contract/test_contract_replays.py \
+  # qemu refuses /proc/self/status and /proc/self/fd (ELOOP), which the first three read. The last one expects
+  # nothing on stderr, where PyTorch writes that it does not know the emulated processor.
+  spill=tests/python/spill/test_spill.py
+  run -m "not slow" --deselect $spill::test_a_spill_tier_uses_little_memory \
+    --deselect $spill::test_wrong_data_from_the_disk_is_an_error \
+    --deselect $spill::test_recomputable_values_do_not_need_a_good_disk \
+    --deselect $spill::test_no_value_is_fetched_at_the_end_of_the_process \
+    tests/python/contract/test_contract_replays.py \
     tests/python/contract/test_contract_versions.py tests/python/torch_compat/test_settings.py \
-    tests/python/spill/test_spill.py
+    $spill
   RECOUP_FUZZ_SEEDS=${RECOUP_FUZZ_SEEDS:-0:8} run -m slow tests/python/programs/test_random_programs.py
 fi

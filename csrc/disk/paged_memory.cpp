@@ -286,7 +286,7 @@ void PagedMemory::write_out(std::int64_t block) {
     posix_fadvise(disk_file_, block * kBlock, kBlock, POSIX_FADV_DONTNEED);
   }
   blocks_[block].on_disk = true;
-  ++counters_.writes;
+  counters_.written_bytes += kBlock;
   counters_.disk_ns += now_ns() - start;
 }
 
@@ -304,12 +304,12 @@ void PagedMemory::read_in(std::int64_t block) {
   if (!write_block(resident_file_, buffer_, block * kBlock)) {
     give_up("the system has no memory for a block");
   }
-  ++counters_.reads;
+  counters_.read_bytes += kBlock;
   counters_.disk_ns += now_ns() - start;
 }
 
 void PagedMemory::set_window(Bytes window) {
-  RECOUP_CHECK(window >= kLeastWindow);
+  RECOUP_CHECK(window >= kLeastWindow && window <= kMostWindow);
   const std::int64_t blocks = window.count() / kBlock - 1;  // the copy buffer is one
   auto ring = std::make_unique<std::int64_t[]>(static_cast<std::size_t>(blocks));
   const Locked locked(lock_);

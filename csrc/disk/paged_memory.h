@@ -36,17 +36,19 @@ namespace recoup::detail {
 // with EFAULT. A forked child has no access at all.
 class PagedMemory {
  public:
-  static constexpr std::int64_t kBlock = 1 << 20;  // bytes
-  // The least window: a vector access may touch two blocks, and a kernel reads and writes several
-  // tensors on several threads.
-  static constexpr Bytes kLeastWindow{16 * kBlock};
+  static constexpr std::int64_t kBlock = 256 << 10;  // bytes
+  // A kernel reads and writes several tensors on several threads, some in many rows at a time.
+  static constexpr Bytes kLeastWindow{64 * kBlock};
+  // Each resident block may be a mapping of its own, of which a process has 65,530 (the default of
+  // vm.max_map_count).
+  static constexpr Bytes kMostWindow{16384 * kBlock};
 
   struct Counters {
     std::int64_t allocated_bytes = 0;  // now
     std::int64_t most_bytes = 0;       // the most that were allocated since the last reset_most
     std::int64_t resident_bytes = 0;   // now
-    std::int64_t reads = 0;            // blocks read from the disk
-    std::int64_t writes = 0;           // blocks written to the disk
+    std::int64_t read_bytes = 0;       // from the disk
+    std::int64_t written_bytes = 0;    // to the disk
     std::int64_t disk_ns = 0;          // time of both
   };
 
@@ -61,7 +63,8 @@ class PagedMemory {
   PagedMemory(const PagedMemory&) = delete;
   PagedMemory& operator=(const PagedMemory&) = delete;
 
-  // The most bytes that are resident from now on, the copy buffer included. At least kLeastWindow.
+  // The most bytes that are resident from now on, the copy buffer included. From kLeastWindow to
+  // kMostWindow.
   void set_window(Bytes window);
   // Zeros. Throws std::system_error if the disk or the address range is full.
   [[nodiscard]] void* allocate(Bytes size);

@@ -40,8 +40,8 @@ py::dict paged_use(const Budget& budget) {
   py::dict row;
   row["now_bytes"] = use.now.count();
   row["most_bytes"] = use.most.count();
-  row["reads"] = use.reads;
-  row["writes"] = use.writes;
+  row["read_bytes"] = use.read.count();
+  row["written_bytes"] = use.written.count();
   row["disk_ns"] = use.disk_time.count();
   return row;
 }

@@ -9,8 +9,8 @@ namespace recoup {
 struct PagedUse {
   Bytes now{0};              // paged memory that is allocated now
   Bytes most{0};             // the most at any time
-  std::int64_t reads = 0;    // blocks of 1 MiB that were read from the disk
-  std::int64_t writes = 0;   // blocks of 1 MiB that were written to the disk
+  Bytes read{0};             // from the disk
+  Bytes written{0};          // to the disk
   Nanoseconds disk_time{0};  // time of these copies
 };
 

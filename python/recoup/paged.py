@@ -3,9 +3,6 @@
 import dataclasses
 from typing import Protocol
 
-BLOCK_BYTES = 1 << 20
-"""Paged memory is read and written in blocks of this size."""
-
 
 class Engine(Protocol):
     """The part of `_C.Budget` that is used here."""
@@ -24,10 +21,10 @@ class PagedResults:
     """Paged memory that is allocated now, in bytes."""
     most_bytes: int
     """The most that was allocated at any time, in bytes."""
-    reads: int
-    """Blocks of 1 MiB that were read from the disk while ops ran."""
-    writes: int
-    """Blocks of 1 MiB that were written to the disk while ops ran."""
+    read_bytes: int
+    """Bytes that were read from the disk while ops ran."""
+    written_bytes: int
+    """Bytes that were written to the disk while ops ran."""
     disk_ns: int
     """Time of these copies, in nanoseconds; it is a part of the time of the ops."""
 

@@ -20,7 +20,7 @@ from recoup.options import Options, Profile
 from recoup.setup import Setup
 from recoup.warning import RecoupWarning
 
-_LEAST_PAGE_WINDOW = 16 << 20
+_LEAST_PAGE_WINDOW, _MOST_PAGE_WINDOW = 16 << 20, 4 << 30
 
 
 def budget(
@@ -194,8 +194,8 @@ def _page_window(window: int | str, on: torch.device) -> int:
     if on.type != "cpu":
         raise ValueError("page_window is for budgets of the CPU: leave it out for a GPU")
     size = parse_size(window, on, name="page_window")
-    if size < _LEAST_PAGE_WINDOW:
-        raise ValueError(f"page_window must be at least 16MiB; got {window!r}")
+    if not _LEAST_PAGE_WINDOW <= size <= _MOST_PAGE_WINDOW:
+        raise ValueError(f"page_window must be from 16MiB to 4GiB; got {window!r}")
     return size
 
 

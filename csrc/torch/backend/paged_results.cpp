@@ -1,6 +1,7 @@
 #include "csrc/torch/backend/paged_results.h"
 
 #include <cstdint>
+#include <utility>
 
 #include "csrc/disk/paged_memory.h"
 
@@ -16,8 +17,8 @@ void delete_paged(void* memory) { PagedMemory::of_process()->release(memory); }
 
 }  // namespace
 
-PagedResults::PagedResults(Bytes least, const std::string& directory)
-    : least_(least), directory_(directory), outer_(of_this_thread()) {
+PagedResults::PagedResults(Settings settings)
+    : settings_(std::move(settings)), outer_(of_this_thread()) {
   of_this_thread() = this;
 }
 
@@ -26,8 +27,9 @@ PagedResults::~PagedResults() { of_this_thread() = outer_; }
 const PagedResults* PagedResults::current() { return of_this_thread(); }
 
 c10::DataPtr PagedResults::allocate(std::size_t nbytes) const {
+  settings_.charge();
   void* const memory =
-      PagedMemory::in(directory_).allocate(Bytes(static_cast<std::int64_t>(nbytes)));
+      PagedMemory::in(settings_.directory).allocate(Bytes(static_cast<std::int64_t>(nbytes)));
   return {memory, memory, &delete_paged, c10::Device(c10::DeviceType::CPU)};
 }
 

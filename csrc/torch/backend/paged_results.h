@@ -3,6 +3,9 @@
 
 #include <c10/core/Allocator.h>
 
+#include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <string>
 
 #include "recoup/types.h"
@@ -12,33 +15,42 @@ namespace recoup::detail {
 // Note [Paged results]
 // ~~~~~~~~~~~~~~~~~~~~
 // An op whose operands, results and workspace do not fit in the budget together runs once more, if
-// Options::page_window is set, and what did not fit is in paged memory: Note [Paged memory]. The
-// window is charged when the first op of a scope needs it. Such a result has an address at all
+// Options::page_window is set, and what did not fit is in paged memory: Note [Paged memory]. If a
+// kernel must not run twice, memory that does not fit is paged at once. The window is charged when
+// the first op of a scope needs it. Such a result has an address at all
 // times, so it is never evicted, costs no bytes of the budget, and cannot be moved. Its op is not
 // recorded: nothing has to compute it again.
 
-// While it exists, memory for the kernel that runs on this thread is paged if it has `least` bytes
-// or more.
+// While it exists, memory for the kernel that runs on this thread may be paged.
 class PagedResults {
  public:
   // Smaller allocations are not worth a block of paged memory.
   static constexpr Bytes kLeast{1 << 20};
 
-  // `directory`: that of the file. It must outlive this object.
-  PagedResults(Bytes least, const std::string& directory);
+  enum class When : std::uint8_t {
+    kAlways,
+    kIfNeeded,  // if there is no room in the pool
+  };
+  struct Settings {
+    When when;
+    Bytes least;                   // smaller allocations are not paged
+    const std::string& directory;  // of the file; must outlive the object
+    std::function<void()> charge;  // charges the window; throws PoolOutOfMemory
+  };
+  explicit PagedResults(Settings settings);
   ~PagedResults();
   PagedResults(const PagedResults&) = delete;
   PagedResults& operator=(const PagedResults&) = delete;
 
   // That of this thread; null: none.
   [[nodiscard]] static const PagedResults* current();
-  [[nodiscard]] bool take(Bytes size) const { return size >= least_; }
-  // Throws std::system_error or std::invalid_argument.
+  [[nodiscard]] bool take(Bytes size) const { return size >= settings_.least; }
+  [[nodiscard]] When when() const { return settings_.when; }
+  // Throws PoolOutOfMemory, std::system_error or std::invalid_argument.
   [[nodiscard]] c10::DataPtr allocate(std::size_t nbytes) const;
 
  private:
-  const Bytes least_;
-  const std::string& directory_;
+  const Settings settings_;
   const PagedResults* const outer_;
 };
 

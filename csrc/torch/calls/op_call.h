@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 
+#include "csrc/torch/backend/paged_results.h"
 #include "csrc/torch/calls/fresh_results.h"
 #include "csrc/torch/calls/in_place_try.h"
 #include "csrc/torch/calls/kernel_frame.h"
@@ -71,8 +72,10 @@ class OpCall {
   [[nodiscard]] bool prepare_in_place(std::optional<Bytes> asked);
   void run_in_place(const OutOfBudgetReport& report);
   [[nodiscard]] bool may_be_paged(Bytes asked) const;
+  [[nodiscard]] PagedResults::Settings paged_settings(PagedResults::When when, Bytes least);
   void run_paged(Bytes least);
   [[nodiscard]] bool may_run_twice() const;
+  [[nodiscard]] bool writes() const;
   // Whether this is a call of a compiled graph that must not run again.
   [[nodiscard]] bool is_once() const;
   // ---- after the kernel ----

@@ -16,6 +16,11 @@ void OpCall::run_until_it_fits() {
     run_in_place(report);
     return;
   }
+  if (may_be_paged(PagedResults::kLeast) && writes()) [[unlikely]] {
+    const PagedResults paged(paged_settings(PagedResults::When::kIfNeeded, PagedResults::kLeast));
+    run_kernel();
+    return;
+  }
   Retry retry;
   for (;;) {
     OutOfBudgetReport report;
@@ -69,11 +74,15 @@ void OpCall::run_in_place(const OutOfBudgetReport& report) {
 // A kernel that ran out of memory may have written a part of its outputs, and running it again on
 // those may give other results. It may also have drawn random numbers, which it must draw again.
 bool OpCall::may_run_twice() const {
+  return !writes() && (!traits_.random || random_ != nullptr) && !is_once();
+}
+
+// Whether the kernel changes an operand of which there is no copy.
+bool OpCall::writes() const {
   const std::span<const Operand> operands = operands_.all();
-  const bool writes = std::any_of(operands.begin(), operands.end(), [](const Operand& operand) {
+  return std::any_of(operands.begin(), operands.end(), [](const Operand& operand) {
     return operand.written && !operand.left_out && !operand.overwritten;
   });
-  return !writes && (!traits_.random || random_ != nullptr) && !is_once();
 }
 
 bool OpCall::is_once() const {
@@ -102,17 +111,27 @@ void OpCall::put_arguments_back() {
 // Note [Paged results]
 bool OpCall::may_be_paged(Bytes asked) const {
   return session_.page_window() > Bytes(0) && asked >= PagedResults::kLeast && !traits_.compiled &&
-         !leaves_out_ && others_.empty();
+         others_.empty();
+}
+
+PagedResults::Settings OpCall::paged_settings(PagedResults::When when, Bytes least) {
+  return {.when = when, .least = least, .directory = session_.page_directory(), .charge = [this] {
+            session_.charge_page_window();
+          }};
 }
 
 // `least`: the bytes that did not fit. Other memory of the kernel may not fit either, once these
 // are paged.
 void OpCall::run_paged(Bytes least) {
-  session_.charge_page_window();
   for (;;) {
     put_arguments_back();
+    if (leaves_out_) {
+      const EngineLock lock(session_.mutex());
+      session_.wait_for_replays(lock);
+      left_out_before_.restore();
+    }
     try {
-      const PagedResults paged(least, session_.page_directory());
+      const PagedResults paged(paged_settings(PagedResults::When::kAlways, least));
       run_kernel();
       return;
     } catch (const PoolOutOfMemory& error) {

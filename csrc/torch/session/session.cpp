@@ -30,8 +30,8 @@ PagedUse use_of(const PagedMemory& memory) {
   const PagedMemory::Counters counters = memory.counters();
   return {.now = Bytes(counters.allocated_bytes),
           .most = Bytes(counters.most_bytes),
-          .reads = counters.reads,
-          .writes = counters.writes,
+          .read = Bytes(counters.read_bytes),
+          .written = Bytes(counters.written_bytes),
           .disk_time = Nanoseconds(counters.disk_ns)};
 }
 
@@ -99,8 +99,8 @@ PagedUse Session::paged_use() const {
     return {};
   }
   PagedUse use = use_of(*PagedMemory::of_process());
-  use.reads -= paged_before_.reads;
-  use.writes -= paged_before_.writes;
+  use.read -= paged_before_.read;
+  use.written -= paged_before_.written;
   use.disk_time -= paged_before_.disk_time;
   return use;
 }

@@ -96,7 +96,8 @@ c10::DataPtr TensorMemory::allocate(std::size_t nbytes) {
     return to_.device.no_bytes();
   }
   if (const PagedResults* const paged = PagedResults::current()) [[unlikely]] {
-    if (paged->take(to_.engine.pool().round_up(Bytes(static_cast<std::int64_t>(nbytes))))) {
+    if (paged->take(to_.engine.pool().round_up(Bytes(static_cast<std::int64_t>(nbytes)))) &&
+        (paged->when() == PagedResults::When::kAlways || !has_room(nbytes))) {
       return allocate_paged(*paged, nbytes);
     }
   }
@@ -106,10 +107,23 @@ c10::DataPtr TensorMemory::allocate(std::size_t nbytes) {
   return {pointer, pointer, to_.device.hooks().pool, to_.device.device()};
 }
 
+// Makes room in the pool as an allocation does.
+bool TensorMemory::has_room(std::size_t nbytes) {
+  const EngineLock lock(to_.mutex);
+  try {
+    to_.engine.free(to_.engine.allocate(Bytes(static_cast<std::int64_t>(nbytes))));
+    return true;
+  } catch (const OutOfBudget&) {
+    return false;
+  }
+}
+
 // A full disk is a reason to be out of budget.
 c10::DataPtr TensorMemory::allocate_paged(const PagedResults& paged, std::size_t nbytes) {
   try {
     return paged.allocate(nbytes);
+  } catch (const PoolOutOfMemory& error) {
+    throw_no_room<PoolOutOfMemory>(OutOfBudget(error.report()));
   } catch (const std::exception& error) {
     OutOfBudgetReport report;
     report.op = to_.engine.running_op();

@@ -63,6 +63,7 @@ class TensorMemory final : public ProgramMemory {
 
  private:
   BlockId take_block(std::size_t nbytes);
+  [[nodiscard]] bool has_room(std::size_t nbytes);
   c10::DataPtr allocate_paged(const PagedResults& paged, std::size_t nbytes);
   [[nodiscard]] BlockId block_at(const void* pointer) const;
   template <class NoRoom, class Take>

@@ -151,7 +151,9 @@ StorageId Storages::reserve(Bytes size) {
                                                        device_.no_bytes(), nullptr, false);
   StorageRecord& record = records_.add(*nothing);
   record.strong = std::move(nothing);
-  return charge_external(record, size, Engine::Charge::kNow);
+  const StorageId reserved = charge_external(record, size, Engine::Charge::kNow);
+  (void)engine_.user().pin(reserved);  // there is nothing to bring in
+  return reserved;
 }
 
 StorageId Storages::find_pooled(c10::StorageImpl& storage) {

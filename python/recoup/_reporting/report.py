@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 from recoup._memory.sizes import format_bytes
-from recoup.paged import BLOCK_BYTES, PagedResults
+from recoup.paged import PagedResults
 from recoup.rows import BudgetChange, CopyWait, Holder, KeptGraphs, ModuleWork, PinnedValue
 from recoup.shared import SharedBudget
 from recoup.stats import Stats
@@ -120,7 +120,7 @@ def shared_line(shared: SharedBudget) -> str:
 
 def paged_line(paged: PagedResults) -> str:
     """The results that did not fit in the budget, and the copies of their parts, in words."""
-    read, written = (format_bytes(count * BLOCK_BYTES) for count in (paged.reads, paged.writes))
+    read, written = format_bytes(paged.read_bytes), format_bytes(paged.written_bytes)
     return (
         f"Results that did not fit in the budget were paged: at most "
         f"{format_bytes(paged.most_bytes)} at a time. While ops ran, {read} of them were read from "

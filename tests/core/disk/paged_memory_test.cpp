@@ -18,7 +18,8 @@ namespace recoup::detail {
 namespace {
 
 constexpr std::int64_t kBlock = PagedMemory::kBlock;
-constexpr std::int64_t kWords = kBlock / 8;  // of a block
+constexpr std::int64_t kWindow = PagedMemory::kLeastWindow.count() / kBlock;  // blocks
+constexpr std::int64_t kWords = kBlock / 8;                                   // of a block
 
 class Paged : public testing::Test {
  protected:
@@ -43,7 +44,7 @@ struct Array {
 };
 
 TEST_F(Paged, MemoryOfManyWindowsKeepsItsContent) {
-  const Array array(100);
+  const Array array(6 * kWindow);
   const auto before = memory().counters();
   EXPECT_TRUE(
       std::all_of(array.words, array.words + array.size, [](auto word) { return word == 0; }));
@@ -57,20 +58,20 @@ TEST_F(Paged, MemoryOfManyWindowsKeepsItsContent) {
     EXPECT_LE(memory().counters().resident_bytes, PagedMemory::kLeastWindow.count());
   }
   const auto after = memory().counters();
-  EXPECT_GE(after.writes - before.writes, 85);
-  EXPECT_GE(after.reads - before.reads, 170);
+  EXPECT_GE(after.written_bytes - before.written_bytes, 5 * kWindow * kBlock);
+  EXPECT_GE(after.read_bytes - before.read_bytes, 10 * kWindow * kBlock);
 }
 
 TEST_F(Paged, BlocksThatAreOnlyReadAreWrittenOnce) {
-  const Array array(40);
+  const Array array(2 * kWindow);
   std::iota(array.words, array.words + array.size, std::uint64_t{0});
   const auto sum = [&] {
     return std::accumulate(array.words, array.words + array.size, std::uint64_t{0});
   };
   const std::uint64_t first = sum();
-  const std::int64_t writes = memory().counters().writes;
+  const std::int64_t writes = memory().counters().written_bytes;
   EXPECT_EQ(sum(), first);
-  EXPECT_EQ(memory().counters().writes, writes);
+  EXPECT_EQ(memory().counters().written_bytes, writes);
 }
 
 TEST_F(Paged, ReleasedMemoryIsZeroWhenItIsUsedAgain) {
@@ -87,14 +88,14 @@ TEST_F(Paged, ReleasedMemoryIsZeroWhenItIsUsedAgain) {
 }
 
 TEST_F(Paged, ThreadsThatAccessTheSameBlocks) {
-  const Array array(64);
+  const Array array(4 * kWindow);
   std::vector<std::thread> threads;
   for (int thread = 0; thread < 4; ++thread) {
     threads.emplace_back([&array, thread] {
       std::mt19937_64 random(static_cast<std::uint64_t>(thread));
       for (int i = 0; i < 300; ++i) {
         // Each thread has words of its own in every block.
-        const auto block = static_cast<std::int64_t>(random() % 64);
+        const auto block = static_cast<std::int64_t>(random() % (4 * kWindow));
         ++array.words[block * kWords + static_cast<std::int64_t>(random() % 100) * 4 + thread];
       }
     });
@@ -116,16 +117,17 @@ TEST_F(Paged, RandomAllocationsOverlapNowhere) {
       EXPECT_EQ(last.words[0], last.words[last.size - 1]);
       arrays.pop_back();
     } else {
-      arrays.push_back(std::make_unique<Array>(static_cast<std::int64_t>(1 + random() % 9)));
+      arrays.push_back(std::make_unique<Array>(static_cast<std::int64_t>(1 + random() % 40)));
       arrays.back()->words[0] = arrays.back()->words[arrays.back()->size - 1] = step + 1;
     }
-    memory().set_window(Bytes(static_cast<std::int64_t>(16 + random() % 20) * kBlock));
+    memory().set_window(Bytes(
+        static_cast<std::int64_t>(static_cast<std::uint64_t>(kWindow) + random() % 20) * kBlock));
     memory().check();
   }
 }
 
 TEST_F(Paged, SystemCallsFailInsteadOfReadingOtherBytes) {
-  const Array array(40);
+  const Array array(2 * kWindow);
   std::fill(array.words, array.words + array.size, std::uint64_t{1});
   const int null = open("/dev/zero", O_RDONLY | O_CLOEXEC);
   EXPECT_EQ(read(null, array.words, 4096), -1);  // the first block is not resident any more

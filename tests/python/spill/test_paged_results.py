@@ -1,0 +1,243 @@
+"""Results that do not fit in the budget: their bits, the budget, and what they cannot do."""
+
+import copy
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import recoup
+from conftest import bits_equal
+
+MIB = 1 << 20
+WINDOW = "16MiB"
+PAGED = recoup.Options(page_window=WINDOW)
+
+
+def distances() -> list[torch.Tensor]:
+    """A kernel of 64 MiB, and its row sums."""
+    torch.manual_seed(0)
+    x = torch.randn(4096, 16)
+    return [(-torch.cdist(x, x).square()).exp().sum(1)]
+
+
+def cross_entropy() -> list[torch.Tensor]:
+    """Logits of 64 MiB: two products, softmax by rows, and a backward with transposed reads."""
+    torch.manual_seed(0)
+    states = torch.randn(2048, 32, requires_grad=True)
+    words = torch.randn(8192, 32, requires_grad=True)
+    loss = F.cross_entropy(states @ words.t(), torch.randint(8192, (2048,)))
+    loss.backward()
+    assert states.grad is not None and words.grad is not None
+    return [loss.detach(), states.grad, words.grad]
+
+
+def volume() -> list[torch.Tensor]:
+    """Convolutions and normalization of a volume whose features take 54 MiB."""
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(
+        torch.nn.Conv3d(1, 16, 3, padding=1),
+        torch.nn.BatchNorm3d(16),
+        torch.nn.ReLU(inplace=True),
+        torch.nn.MaxPool3d(4),
+    )
+    with torch.no_grad():
+        return [net(torch.randn(1, 1, 96, 96, 96))]
+
+
+def in_place() -> list[torch.Tensor]:
+    """Writes to paged results, to views of them, and through other layouts."""
+    torch.manual_seed(0)
+    x = torch.randn(4096)
+    a = torch.outer(x, x)
+    a.mul_(0.5).t().add_(x)
+    a[::7, 3:9] = 2
+    b = torch.where(a > 0.1, a, a.flip(0))
+    b.clamp_(max=3.0).triu_()
+    a.copy_(b)
+    return [a.sum(0), b.amax(1), a.t()[5].clone(), b.bfloat16().view(torch.int16).max(1).values]
+
+
+PROGRAMS: dict[str, Callable[[], list[torch.Tensor]]] = {
+    each.__name__: each for each in (distances, cross_entropy, volume, in_place)
+}
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("spill", [None, "256MiB"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_results_larger_than_the_budget(name: str, spill: str | None, threads: int) -> None:
+    torch.set_num_threads(threads)
+    plain = PROGRAMS[name]()
+    with recoup.budget("36MiB", spill=spill, options=PAGED) as run:
+        made = PROGRAMS[name]()
+        run.check()
+    assert bits_equal(made, plain)
+    stats, paged = run.stats(), run.paged_results()
+    assert stats.peak_bytes <= stats.budget_bytes
+    assert paged is not None and paged.most_bytes > stats.budget_bytes
+    assert paged.read_bytes > 0 and paged.written_bytes > 0 and paged.disk_ns > 0
+    assert "were paged: at most" in run.report()
+    torch.set_num_threads(2)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_without_a_window_they_are_out_of_budget(name: str) -> None:
+    with recoup.budget("36MiB") as run, pytest.raises(recoup.OutOfBudgetError):
+        PROGRAMS[name]()
+    assert run.paged_results() is None
+    assert "were paged" not in run.report()
+
+
+def test_no_result_is_paged_that_fits() -> None:
+    with recoup.budget("200MiB", options=PAGED) as run:
+        distances()
+    assert run.paged_results() is None
+    assert run.stats().external_bytes == 0
+
+
+def test_a_paged_result_is_a_source_of_replays() -> None:
+    """Values computed from it are evicted and replayed, also after it has changed."""
+    torch.manual_seed(0)
+    x = torch.randn(4096)
+    rows = torch.outer(x, x)[::64]
+    with recoup.budget("36MiB", options=PAGED) as run:
+        large = torch.outer(x, x)
+        picked = large[::64].clone()
+        recoup.evict(picked)
+        first = picked.mul(1)
+        recoup.evict(picked)
+        large.add_(1)
+        assert recoup.is_resident(picked)  # it could not be replayed from the changed content
+        second = picked.mul(1)
+        run.check()
+        assert run.stats().replays > 0
+    assert bits_equal([first, second], [rows, rows])
+
+
+def test_a_trace_of_the_run_decides_alike(tmp_path: Path) -> None:
+    options = recoup.Options(page_window=WINDOW, cost_model="bytes", planning="off")
+    path = tmp_path / "run.rtrace"
+    with recoup.budget("36MiB", policy="recoup", options=options, trace=path) as run:
+        in_place()
+        cross_entropy()
+    simulated = recoup.Trace.read(path).simulate(
+        36 * MIB, policy="recoup", options=recoup.Options(cost_model="bytes", planning="off")
+    )
+    live = run.stats()
+    assert simulated.status == "ok", simulated.reason
+    assert live.evictions > 0
+    for name in ("evictions", "replays", "peak_bytes", "op_count"):
+        assert getattr(simulated.stats, name) == getattr(live, name), name
+
+
+def test_paged_results_outlive_the_scope() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(4096)
+    plain = torch.outer(x, x)
+    with recoup.budget("36MiB", options=PAGED):
+        large = torch.outer(x, x)
+    assert bits_equal(large, plain)
+    assert bits_equal(copy.deepcopy(large), plain)
+    assert bits_equal(pickle.loads(pickle.dumps(large)), plain)
+    assert large.numpy()[5, 7] == plain[5, 7]
+    with recoup.budget("36MiB", options=PAGED):
+        twice = large * 2
+        large.mul_(2)
+    assert bits_equal([twice, large], [plain * 2, plain * 2])
+    with recoup.budget("8MiB") as run:  # the bytes are not charged, as they are on the disk
+        part = large[:4] + 1
+        assert run.stats().external_bytes == 0
+    assert bits_equal(part, plain[:4] * 2 + 1)
+
+
+def test_system_calls_fail_and_write_nothing_else(tmp_path: Path) -> None:
+    with recoup.budget("36MiB", options=PAGED):
+        large = torch.ones(4096, 4096)
+    with pytest.raises((OSError, RuntimeError)):
+        large.numpy().tofile(tmp_path / "large.bin")
+    with pytest.raises((OSError, RuntimeError)):
+        torch.save(large, tmp_path / "large.pt")
+    torch.save(large[:64].clone(), tmp_path / "part.pt")
+    assert bits_equal(torch.load(tmp_path / "part.pt"), large[:64])
+
+
+FORKED = """
+import os, recoup, torch
+with recoup.budget("36MiB", options=recoup.Options(page_window="16MiB")):
+    large = torch.ones(4096, 4096)
+if (child := os.fork()) == 0:
+    large[0, 0] = 2
+    os._exit(0)
+status = os.waitpid(child, 0)[1]
+assert os.WIFSIGNALED(status), status
+assert large.sum().item() == 4096 * 4096
+print("right")
+"""
+
+FULL = """
+import resource, recoup, torch
+resource.setrlimit(resource.RLIMIT_FSIZE, (8 << 20, resource.RLIM_INFINITY))
+with recoup.budget("36MiB", options=recoup.Options(page_window="16MiB")) as run:
+    try:
+        torch.ones(4096, 4096)
+    except recoup.OutOfBudgetError as error:
+        assert "paged memory" in str(error), error
+        resource.setrlimit(resource.RLIMIT_FSIZE, (-1, resource.RLIM_INFINITY))
+        assert torch.ones(4096, 4096).sum().item() == 4096 * 4096
+        run.check()
+        print("right")
+"""
+
+FAULTHANDLER = """
+import faulthandler, recoup, torch
+options = recoup.Options(page_window="16MiB")
+with recoup.budget("36MiB", options=options):
+    large = torch.ones(4096, 4096)
+    faulthandler.enable()
+    more = torch.ones(4096, 4096)
+    assert large.sum().item() == more.sum().item() == 4096 * 4096
+print("right")
+faulthandler._sigsegv()
+"""
+
+
+def run_script(script: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env=os.environ, check=False
+    )
+
+
+def test_a_forked_child_ends_with_a_message() -> None:
+    done = run_script(FORKED)
+    assert done.returncode == 0, done.stderr
+    assert "right" in done.stdout and "a forked child has no access to it" in done.stderr
+
+
+def test_a_full_disk_is_out_of_budget() -> None:
+    done = run_script(FULL)
+    assert done.returncode == 0 and "right" in done.stdout, done.stderr
+
+
+def test_other_faults_are_reported_as_before() -> None:
+    done = run_script(FAULTHANDLER)
+    assert "right" in done.stdout, done.stderr
+    assert done.returncode < 0 and "Fatal Python error: Segmentation fault" in done.stderr
+
+
+def test_wrong_windows(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="page_window must be from 16MiB to 4GiB; got '1MiB'"):
+        recoup.budget("1GiB", options=recoup.Options(page_window="1MiB"))
+    with pytest.raises(recoup.OutOfBudgetError), recoup.budget("8MiB", options=PAGED):
+        torch.ones(4096, 4096)  # the window does not fit
+    with recoup.trace(tmp_path / "t.rtrace"):
+        torch.ones(4)
+    trace = recoup.Trace.read(tmp_path / "t.rtrace")
+    with pytest.raises(ValueError, match="page_window is for live runs"):
+        trace.simulate(1 << 20, options=PAGED)
