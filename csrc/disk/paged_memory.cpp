@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -35,6 +36,16 @@ struct sigaction previous_action{};
   (void)!write(STDERR_FILENO, what, std::strlen(what));
   (void)!write(STDERR_FILENO, "\n", 1);
   std::abort();
+}
+
+// The address of the instruction that faulted.
+std::uintptr_t instruction_of(const void* context) noexcept {
+  const mcontext_t& machine = static_cast<const ucontext_t*>(context)->uc_mcontext;
+#if defined(__x86_64__)
+  return static_cast<std::uintptr_t>(machine.gregs[REG_RIP]);
+#else
+  return static_cast<std::uintptr_t>(machine.pc);
+#endif
 }
 
 std::int64_t now_ns() noexcept {
@@ -180,24 +191,31 @@ void PagedMemory::install() {
   }
 }
 
-// Passes a signal that is not for paged memory to the action from before.
+// Passes a signal that is not for paged memory to the action from before. If the same access faults
+// again, that action has not removed the cause: the default action ends the process. (Python's
+// faulthandler installs the handler again that it found, which is this one.)
 void PagedMemory::pass_on(int signal, siginfo_t* info, void* context) {
-  thread_local bool passing = false;
+  thread_local const void* last_address = nullptr;
+  thread_local std::uintptr_t last_instruction = 0;
+  const std::uintptr_t instruction = instruction_of(context);
   const struct sigaction& before = previous_action;
-  const bool has_info = (before.sa_flags & SA_SIGINFO) != 0;
-  if (!passing && has_info && before.sa_sigaction != nullptr) {
-    passing = true;
+  const bool again = last_instruction == instruction && last_address == info->si_addr;
+  last_instruction = instruction;
+  last_address = info->si_addr;
+  if (!again && (before.sa_flags & SA_SIGINFO) != 0 && before.sa_sigaction != nullptr) {
     before.sa_sigaction(signal, info, context);
-    passing = false;
+    last_instruction = instruction_of(context) == instruction ? instruction : 0;
     return;
   }
-  if (!passing && !has_info && before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN) {
-    passing = true;
+  if (!again && (before.sa_flags & SA_SIGINFO) == 0 && before.sa_handler != SIG_DFL &&
+      before.sa_handler != SIG_IGN) {
     before.sa_handler(signal);
-    passing = false;
     return;
   }
-  std::signal(signal, SIG_DFL);  // the access is repeated, and ends the process
+  std::signal(signal, SIG_DFL);
+  if (info->si_code <= 0) {
+    raise(signal);  // it was sent, and no access is repeated; delivered when this handler returns
+  }
 }
 
 void PagedMemory::handle(int signal, siginfo_t* info, void* context) {

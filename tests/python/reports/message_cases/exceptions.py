@@ -42,12 +42,15 @@ EXCEPTIONS = [
     Exempt(r"csrc/torch/gpu/budget_allocator\.h", "", _GPU),
     Exempt(r"csrc/base/errors\.cpp", "tensors of its lists at once", _GPU),
     Exempt(r"recoup/gpus\.py", "CUDA", _GPU),
-    Exempt(r"recoup/scope\.py", "are for budgets of the CPU", _GPU),
+    Exempt(r"recoup/scope\.py", "(are|is) for budgets of the CPU", _GPU),
     Exempt(r"recoup/_patching/outside\.py", "a CUDA graph exists", _GPU),
     Exempt(r"recoup/_memory/shares\.py", "are free or reserved by PyTorch", _GPU),
     Exempt(r"csrc/offline/simulate/simulate\.cpp", "in use on the device before", _GPU),
     Exempt(
-        r"csrc/disk/", "temporary files|cannot be|cannot write|does not respond|the disk of", _DISK
+        r"csrc/disk/",
+        "temporary files|cannot be|cannot write|does not respond|the disk of|paged memory|a block|"
+        "no access to it",
+        _DISK,
     ),
     Exempt(r"csrc/engine/program/user_requests\.cpp", "directories for temporary files", _DISK),
     Exempt(r"commands/doctor/probes\.py", "", _MACHINE),

@@ -35,9 +35,19 @@ def report_of_made_up_figures() -> str:
     work = recoup.ModuleWork(module="0", **times, **counts)
     return format_report(
         _made_up(),
-        [recoup.PinnedValue(bytes=2 * MIB, by="non-recomputable", op="aten::ones")],
+        [
+            recoup.PinnedValue(bytes=2 * MIB, by="non-recomputable", op="aten::ones"),
+            recoup.PinnedValue(bytes=64 * MIB, by="in paged memory", op=""),
+        ],
         policy="planned",
         copy_waits=[recoup.CopyWait(op="aten::mm", spill_ns=1_250_000, fetch_ns=2_500_000)],
+        paged=recoup.PagedResults(
+            now_bytes=0,
+            most_bytes=64 * MIB,
+            read_bytes=96 * MIB,
+            written_bytes=48 * MIB,
+            disk_ns=250_000_000,
+        ),
         kept_graphs=[
             recoup.KeptGraphs(
                 reason="it modifies large inputs, which are expensive to copy", calls=2

@@ -1,0 +1,172 @@
+"""Programs whose largest tensor exceeds the budget: time and memory with paged results and without.
+
+    OMP_NUM_THREADS=2 python bench/paged.py --json paged.json
+
+Each program runs in a process of its own, plainly and in a budget below its largest tensor. Prints
+a table in Markdown: the seconds of the program, the process's peak of resident memory above that
+of the imports, and the bytes that were read and written. The bits of both runs are compared.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from measure import write_result
+
+import recoup
+
+MIB = 1 << 20
+
+
+def distances() -> list[torch.Tensor]:
+    """A Gaussian kernel of the distances of 12,000 and 8,000 points, and its row sums."""
+    x, y = torch.randn(12_000, 32), torch.randn(8_000, 32)
+    return [(-torch.cdist(x, y).square()).exp().sum(1)]
+
+
+def cross_entropy() -> list[torch.Tensor]:
+    """Logits of 6,000 tokens over 16,000 words, the loss, and its backward."""
+    states = torch.randn(6_000, 256, requires_grad=True)
+    words = torch.randn(16_000, 256, requires_grad=True)
+    loss = F.cross_entropy(states @ words.t(), torch.randint(16_000, (6_000,)))
+    loss.backward()
+    assert states.grad is not None and words.grad is not None
+    return [loss.detach(), states.grad, words.grad]
+
+
+def block(before: int, after: int) -> torch.nn.Module:
+    return torch.nn.Sequential(
+        torch.nn.Conv3d(before, after, 3, padding=1), torch.nn.BatchNorm3d(after), torch.nn.ReLU()
+    )
+
+
+def volume() -> list[torch.Tensor]:
+    """Inference of a 3D U-Net of two levels on one volume of 160 x 160 x 160."""
+    down, middle, last = block(1, 16), block(16, 32), block(32, 16)
+    up, out = torch.nn.ConvTranspose3d(32, 16, 2, 2), torch.nn.Conv3d(16, 2, 1)
+    net = torch.nn.ModuleList([down, middle, last, up, out]).eval()
+    with torch.no_grad():
+        first = down(torch.randn(1, 1, 160, 160, 160))
+        joined = torch.cat([first, up(middle(F.max_pool3d(first, 2)))], 1)
+        assert not net.training
+        return [out(last(joined)).softmax(1).amax((2, 3, 4))]
+
+
+def graph_convolution() -> list[torch.Tensor]:
+    """Messages along 400,000 edges, added up by their targets, which are in random order."""
+    nodes, edges = 10_000, 400_000
+    x, scale = torch.randn(nodes, 16), torch.rand(edges, 1)
+    source, target = torch.randint(nodes, (2, edges))
+    messages = x.index_select(0, source) * scale
+    return [torch.zeros(nodes, 16).index_add_(0, target, messages)]
+
+
+@dataclass(frozen=True)
+class Program:
+    run: Callable[[], list[torch.Tensor]]
+    largest_bytes: int
+    """Size of the largest tensor, in bytes."""
+    budget_bytes: int
+    window_bytes: int
+
+
+PROGRAMS = {
+    "distances": Program(distances, 384_000_000, 256 * MIB, 64 * MIB),
+    "cross entropy": Program(cross_entropy, 384_000_000, 256 * MIB, 64 * MIB),
+    "3D U-Net, one volume": Program(volume, 524_288_000, 256 * MIB, 64 * MIB),
+    "graph convolution": Program(graph_convolution, 25_600_000, 24 * MIB, 16 * MIB),
+}
+
+
+def resident_peak() -> int:
+    """The most resident memory of this process so far, in bytes."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) << 10
+
+
+def measured(program: Program, paged: bool) -> dict[str, Any]:
+    """Runs the program in this process."""
+    torch.manual_seed(0)
+    before = resident_peak()
+    use = None
+    start = time.perf_counter()
+    if paged:
+        options = recoup.Options(page_window=program.window_bytes)
+        with recoup.budget(program.budget_bytes, options=options) as run:
+            results = program.run()
+        use = run.paged_results()
+        assert run.stats().peak_bytes <= program.budget_bytes
+    else:
+        results = program.run()
+    seconds = time.perf_counter() - start
+    return {
+        "seconds": seconds,
+        "resident_bytes": resident_peak() - before,
+        "read_bytes": use.read_bytes if use else 0,
+        "written_bytes": use.written_bytes if use else 0,
+        "results": [each.flatten().view(torch.uint8).tolist() for each in results],
+    }
+
+
+def row_of(name: str) -> dict[str, Any]:
+    """Both ways, each in a process of its own."""
+    plain, paged = (
+        json.loads(
+            subprocess.run(
+                [sys.executable, __file__, "--one", name, *(["--paged"] if is_paged else [])],
+                check=True,
+                capture_output=True,
+                text=True,
+            ).stdout
+        )
+        for is_paged in (False, True)
+    )
+    assert plain.pop("results") == paged.pop("results"), f"{name}: other bits"
+    program = PROGRAMS[name]
+    return {
+        "program": name,
+        "largest tensor": f"{program.largest_bytes / 1e6:,.0f} MB",
+        "budget": f"{program.budget_bytes / 1e6:,.0f} MB",
+        "seconds, plain": f"{plain['seconds']:.1f}",
+        "seconds, paged": f"{paged['seconds']:.1f}",
+        "resident, plain": f"{plain['resident_bytes'] / 1e6:,.0f} MB",
+        "resident, paged": f"{paged['resident_bytes'] / 1e6:,.0f} MB",
+        "read": f"{paged['read_bytes'] / 1e9:,.1f} GB",
+        "written": f"{paged['written_bytes'] / 1e9:,.1f} GB",
+    }
+
+
+def print_row(cells: Iterable[str]) -> None:
+    print(f"| {' | '.join(cells)} |", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Programs with a tensor larger than the budget.")
+    parser.add_argument("--programs", nargs="+", choices=PROGRAMS, default=list(PROGRAMS))
+    parser.add_argument("--json", type=Path, help="write the rows to this file")
+    parser.add_argument("--one", choices=PROGRAMS, help="run one program in this process")
+    parser.add_argument("--paged", action="store_true", help="with --one: in its budget")
+    options = parser.parse_args()
+    if options.one:
+        print(json.dumps(measured(PROGRAMS[options.one], options.paged)))
+        return
+    rows: list[dict[str, str]] = []
+    for name in options.programs:
+        rows.append(row_of(name))
+        if len(rows) == 1:
+            print_row(rows[0])
+            print_row("---" for _ in rows[0])
+        print_row(rows[-1].values())
+    write_result(options.json, "paged results", rows)
+
+
+if __name__ == "__main__":
+    main()
