@@ -75,6 +75,7 @@ PYTHON_LAYERS = (
     "recoup.gpus",
     "recoup.stats",
     "recoup.rows",
+    "recoup.paged",
     "recoup.shared",
     "recoup._patching",
     "recoup._memory",
