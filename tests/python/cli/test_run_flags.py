@@ -88,6 +88,7 @@ def test_flags_and_options_reach_the_budget(tmp_path: Path) -> None:
         "reuse_operands": False,
         "replay_order": "recursive",
         "block_size": "64KiB",
+        "page_window": "32MiB",
         "small_result_bytes": 7,
         "max_depth": 8,
         "evict_after_op": True,

@@ -17,7 +17,7 @@ HEADER = Path(__file__).parents[3] / "include" / "recoup" / "options.h"
 # The device or a test sets these.
 NOT_BY_NAME = {"outside", "alignment", "aids", "spill_compares", "spill_to_leave"}
 # Options that `recoup.budget` names differently.
-BUDGET_NAMES = {"budget": "budget_bytes", "block_size": "block_size_bytes", "spill": "spill_bytes"}
+BUDGET_NAMES = {each: f"{each}_bytes" for each in ("budget", "block_size", "page_window", "spill")}
 NO_OPTIONS = {"device", "trace", "profile", "adapt", "share", "options"}
 SIMULATED_ONLY = {"oracle", "chain_cost", "address_bytes"} | {
     "spill_unit_bytes",
@@ -26,7 +26,7 @@ SIMULATED_ONLY = {"oracle", "chain_cost", "address_bytes"} | {
     "spill_request_ns",
 }
 # The values that None stands for.
-NONE_IS = {"block_size": 0, "spill": 0, "spill_dir": ""}
+NONE_IS = {"block_size": 0, "page_window": 0, "spill": 0, "spill_dir": ""}
 
 
 def defaults() -> dict[str, Any]:
@@ -72,9 +72,10 @@ def test_budget_passes_each_option_on() -> None:
         "move_ns_per_byte": 0.5,
         "spill_dir": "/var/tmp",
     }
-    sizes = {"block_size": "64KiB", "spill": "2MiB"}
+    sizes = {"block_size": "64KiB", "page_window": "32MiB", "spill": "2MiB"}
     made = recoup.budget("1MiB", **split({**sizes, **other})).setup.options.as_dict()
     in_bytes = {"budget_bytes": 2**20, "block_size_bytes": 2**16, "spill_bytes": 2**21}
+    in_bytes["page_window_bytes"] = 2**25
     assert made == defaults() | other | in_bytes
     for name, value in other.items():
         assert value != defaults()[name], name
