@@ -154,6 +154,24 @@ void PagedMemory::use(const std::string& directory) {
 
 PagedMemory::PagedMemory(const std::string& directory) : owner_(getpid()) {
   use(directory);
+  try {
+    reserve_addresses();
+  } catch (const std::system_error&) {
+    close(disk_file_);
+    if (resident_file_ >= 0) {
+      close(resident_file_);
+    }
+    if (base_ != nullptr) {
+      munmap(base_, kAddresses);
+    }
+    throw;
+  }
+  (void)checksum(buffer_, kBlock);  // chooses its instructions now, and not in the handler
+  free_.emplace(0, kBlocks);
+  set_window(kLeastWindow);
+}
+
+void PagedMemory::reserve_addresses() {
   resident_file_ = memfd_create("recoup-paged", MFD_CLOEXEC);
   if (resident_file_ < 0 || ftruncate(resident_file_, kAddresses) != 0) {
     refuse_paged("recoup: no file in memory for the resident part of paged memory");
@@ -167,11 +185,19 @@ PagedMemory::PagedMemory(const std::string& directory) : owner_(getpid()) {
   // A child's blocks would be those of its parent.
   madvise(base_, kAddresses, MADV_DONTFORK);
   madvise(base_, kAddresses, MADV_DONTDUMP);
+  madvise(base_, kAddresses, MADV_NOHUGEPAGE);  // a fault would take more than a block
   buffer_ = static_cast<char*>(map_zeros(kBlock));
   blocks_ = static_cast<Block*>(map_zeros(kBlocks * sizeof(Block)));
-  (void)checksum(buffer_, kBlock);  // chooses its instructions now, and not in the handler
-  free_.emplace(0, kBlocks);
-  set_window(kLeastWindow);
+}
+
+bool PagedMemory::has(const void* address) const noexcept {
+  return in_range(address) && getpid() == owner_;
+}
+
+// Usable in a signal handler, under the lock.
+bool PagedMemory::is_allocated(std::int64_t block) const noexcept {
+  const auto after = allocated_.upper_bound(block);
+  return after != allocated_.begin() && block < std::prev(after)->first + std::prev(after)->second;
 }
 
 // Other libraries, such as Python's faulthandler, may have taken the signal since the last time.
@@ -220,7 +246,8 @@ void PagedMemory::pass_on(int signal, siginfo_t* info, void* context) {
 
 void PagedMemory::handle(int signal, siginfo_t* info, void* context) {
   PagedMemory* const memory = of_process();
-  if (memory == nullptr || !memory->has(info->si_addr)) {
+  // A signal that was sent has no address.
+  if (memory == nullptr || info->si_code <= 0 || !memory->in_range(info->si_addr)) {
     pass_on(signal, info, context);
     return;
   }
@@ -228,9 +255,17 @@ void PagedMemory::handle(int signal, siginfo_t* info, void* context) {
     give_up("a forked child has no access to it");
   }
   const int error = errno;
+  const std::int64_t block = (static_cast<char*>(info->si_addr) - memory->base_) / kBlock;
+  bool allocated = false;
   {
     const Locked locked(memory->lock_);
-    memory->enter((static_cast<char*>(info->si_addr) - memory->base_) / kBlock);
+    allocated = memory->is_allocated(block);
+    if (allocated) {
+      memory->enter(block);
+    }
+  }
+  if (!allocated) {
+    pass_on(signal, info, context);
   }
   errno = error;
 }
@@ -354,6 +389,9 @@ void* PagedMemory::allocate(Bytes size) {
   }
   const auto [first, free] = *found;
   if (const int error = posix_fallocate(disk_file_, first * kBlock, count * kBlock); error != 0) {
+    // What it has got so far.
+    (void)fallocate(disk_file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, first * kBlock,
+                    count * kBlock);
     errno = error;
     refuse_paged("recoup: the disk of the spill tier has no room for a tensor in paged memory");
   }
@@ -368,6 +406,9 @@ void* PagedMemory::allocate(Bytes size) {
 }
 
 void PagedMemory::release(void* memory) noexcept {
+  if (getpid() != owner_) {
+    return;  // the file is the parent's
+  }
   const Locked locked(lock_);
   const std::int64_t first = (static_cast<char*>(memory) - base_) / kBlock;
   const auto found = allocated_.find(first);

@@ -68,10 +68,11 @@ class PagedMemory {
   void set_window(Bytes window);
   // Zeros. Throws std::system_error if the disk or the address range is full.
   [[nodiscard]] void* allocate(Bytes size);
+  // In a forked child: nothing.
   void release(void* memory) noexcept;
-  [[nodiscard]] bool has(const void* address) const noexcept {
-    return address >= base_ && address < base_ + kAddresses;
-  }
+  // False in a forked child, whose addresses there are of other memory.
+  [[nodiscard]] bool has(const void* address) const noexcept;
+  [[nodiscard]] Bytes window() const { return Bytes((window_ + 1) * kBlock); }
   [[nodiscard]] Counters counters() const;
   void reset_most();
   void check() const;
@@ -95,6 +96,11 @@ class PagedMemory {
   static void pass_on(int signal, siginfo_t* info, void* context);
   void install();
   void use(const std::string& directory);
+  void reserve_addresses();
+  [[nodiscard]] bool in_range(const void* address) const noexcept {
+    return address >= base_ && address < base_ + kAddresses;
+  }
+  [[nodiscard]] bool is_allocated(std::int64_t block) const noexcept;
   void enter(std::int64_t block);
   void evict_oldest();
   void drop(std::int64_t block);

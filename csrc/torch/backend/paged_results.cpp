@@ -28,12 +28,18 @@ const PagedResults* PagedResults::current() { return of_this_thread(); }
 
 c10::DataPtr PagedResults::allocate(std::size_t nbytes) const {
   settings_.charge();
+  used_ = true;
   void* const memory =
       PagedMemory::in(settings_.directory).allocate(Bytes(static_cast<std::int64_t>(nbytes)));
   return {memory, memory, &delete_paged, c10::Device(c10::DeviceType::CPU)};
 }
 
 bool is_paged(const c10::DataPtr& data) { return data.get_deleter() == &delete_paged; }
+
+bool is_in_paged_memory(const void* address) {
+  const PagedMemory* const paged = PagedMemory::of_process();
+  return paged != nullptr && paged->has(address);
+}
 
 bool release_paged(void* memory) {
   PagedMemory* const paged = PagedMemory::of_process();

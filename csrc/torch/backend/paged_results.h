@@ -46,16 +46,21 @@ class PagedResults {
   [[nodiscard]] static const PagedResults* current();
   [[nodiscard]] bool take(Bytes size) const { return size >= settings_.least; }
   [[nodiscard]] When when() const { return settings_.when; }
+  // Whether anything was paged.
+  [[nodiscard]] bool used() const { return used_; }
   // Throws PoolOutOfMemory, std::system_error or std::invalid_argument.
   [[nodiscard]] c10::DataPtr allocate(std::size_t nbytes) const;
 
  private:
   const Settings settings_;
+  mutable bool used_ = false;
   const PagedResults* const outer_;
 };
 
 // Whether the bytes are in paged memory.
 [[nodiscard]] bool is_paged(const c10::DataPtr& data);
+// The same, also for storages that other code made over these bytes.
+[[nodiscard]] bool is_in_paged_memory(const void* address);
 // Releases paged memory that a kernel has as a plain pointer. False: it is not paged.
 [[nodiscard]] bool release_paged(void* memory);
 

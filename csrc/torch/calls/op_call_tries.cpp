@@ -19,6 +19,7 @@ void OpCall::run_until_it_fits() {
   if (may_be_paged(PagedResults::kLeast) && writes()) [[unlikely]] {
     const PagedResults paged(paged_settings(PagedResults::When::kIfNeeded, PagedResults::kLeast));
     run_kernel();
+    repeatable_ &= !paged.used();  // a replay pages nothing
     return;
   }
   Retry retry;
@@ -133,10 +134,12 @@ void OpCall::run_paged(Bytes least) {
     try {
       const PagedResults paged(paged_settings(PagedResults::When::kAlways, least));
       run_kernel();
+      repeatable_ &= !paged.used();
       return;
     } catch (const PoolOutOfMemory& error) {
-      const Bytes asked = error.report().asked;
-      if (!error.is_of(&session_) || asked >= least || !may_be_paged(asked)) {
+      // Smaller memory may fit if more of the rest is paged.
+      const Bytes asked = std::max(error.report().asked, PagedResults::kLeast);
+      if (!error.is_of(&session_) || asked >= least) {
         undo_draws();
         throw;
       }

@@ -95,7 +95,7 @@ Session::Session(const Options& options, c10::Device device, const StorageHooks&
 
 PagedUse Session::paged_use() const {
   const EngineLock lock(mutex_);
-  if (!page_charge_.valid()) {
+  if (!pages_) {
     return {};
   }
   PagedUse use = use_of(*PagedMemory::of_process());
@@ -107,27 +107,19 @@ PagedUse Session::paged_use() const {
 
 void Session::charge_page_window() {
   const EngineLock lock(mutex_);
-  wait_for_replays(lock);
-  if (page_charge_.valid()) {
-    return;
-  }
-  OutOfBudgetReport report;
+  PagedMemory& paged = PagedMemory::in(page_directory_);
   try {
-    PagedMemory& paged = PagedMemory::in(page_directory_);
+    storages_.charge_window(page_window_);
+  } catch (const OutOfBudget& error) {
+    throw PoolOutOfMemory(error.report(), this);
+  }
+  if (paged.window() != page_window_) {
     paged.set_window(page_window_);
-    page_charge_ = storages_.reserve(page_window_);
+  }
+  if (!std::exchange(pages_, true)) {
     paged.reset_most();
     paged_before_ = use_of(paged);
-    return;
-  } catch (const OutOfBudget& error) {
-    report = error.report();
-  } catch (const std::exception& error) {
-    report.op = engine_.running_op();
-    report.asked = page_window_;
-    report.budget = engine_.options().budget;
-    report.reason = error.what();
   }
-  throw PoolOutOfMemory(std::move(report), this);
 }
 
 void Session::wait_for_replays(const EngineLock& lock) {

@@ -144,7 +144,8 @@ class Session {
   // Note [Paged results]. 0: none.
   [[nodiscard]] Bytes page_window() const { return page_window_; }
   [[nodiscard]] const std::string& page_directory() const { return page_directory_; }
-  // Charges the window, once. Throws PoolOutOfMemory.
+  // Charges the window. Throws PoolOutOfMemory, and std::system_error or std::invalid_argument if
+  // there is no paged memory.
   void charge_page_window();
   // Since the window was charged; zeros if it was not.
   [[nodiscard]] PagedUse paged_use() const;
@@ -178,8 +179,8 @@ class Session {
   const bool in_place_;
   const Bytes page_window_;
   const std::string page_directory_;
-  StorageId page_charge_;  // of the window; invalid: not charged yet
-  PagedUse paged_before_;  // counts of the process when the window was charged
+  bool pages_ = false;     // a result was paged
+  PagedUse paged_before_;  // counts of the process before that
   mutable EngineMutex mutex_;
   Turns turns_;
   StorageRecords records_;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <string>
 #include <utility>
 
 #include "csrc/base/check.h"
@@ -118,20 +119,26 @@ bool TensorMemory::has_room(std::size_t nbytes) {
   }
 }
 
-// A full disk is a reason to be out of budget.
+// Without a file, the memory has to be the pool's.
 c10::DataPtr TensorMemory::allocate_paged(const PagedResults& paged, std::size_t nbytes) {
+  std::string reason;
   try {
     return paged.allocate(nbytes);
   } catch (const PoolOutOfMemory& error) {
     throw_no_room<PoolOutOfMemory>(OutOfBudget(error.report()));
   } catch (const std::exception& error) {
-    OutOfBudgetReport report;
-    report.op = to_.engine.running_op();
-    report.asked = Bytes(static_cast<std::int64_t>(nbytes));
-    report.budget = to_.engine.options().budget;
-    report.reason = error.what();
-    throw_no_room<PoolOutOfMemory>(OutOfBudget(std::move(report)));
+    reason = error.what();
   }
+  OutOfBudgetReport report;
+  try {
+    const EngineLock lock(to_.mutex);
+    void* const pointer = to_.device.arena().at(to_.engine.pool().offset(take_block(nbytes)));
+    return {pointer, pointer, to_.device.hooks().pool, to_.device.device()};
+  } catch (const OutOfBudget& error) {
+    report = error.report();
+  }
+  report.reason = std::move(reason);
+  throw_no_room<PoolOutOfMemory>(OutOfBudget(std::move(report)));
 }
 
 void* TensorMemory::allocate(std::size_t nbytes, cuda::Stream stream) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "csrc/base/check.h"
+#include "csrc/disk/paged_memory.h"
 #include "csrc/torch/backend/paged_results.h"
 #include "csrc/torch/compat/errors.h"
 #include "csrc/torch/compat/scope_thread.h"
@@ -154,6 +155,17 @@ StorageId Storages::reserve(Bytes size) {
   const StorageId reserved = charge_external(record, size, Engine::Charge::kNow);
   (void)engine_.user().pin(reserved);  // there is nothing to bring in
   return reserved;
+}
+
+void Storages::charge_window(Bytes window) {
+  if (window == window_size_) {
+    return;
+  }
+  const StorageId charged = reserve(window);
+  if (const StorageId before = std::exchange(window_, charged); before.valid()) {
+    release_reserved(before);
+  }
+  window_size_ = window;
 }
 
 StorageId Storages::find_pooled(c10::StorageImpl& storage) {
@@ -338,7 +350,11 @@ StorageId Storages::find_external(c10::StorageImpl& storage) {
   // Memory inside the arena that other code wrapped (copy-on-write) is charged already.
   const Bytes size = device_.owns(data) ? Bytes(0) : size_of(storage);
   // The window of paged memory is charged instead of the bytes in it.
-  const bool counted = paged || device_.backend().is_outside(data_of(storage));
+  const bool in_paged_memory = is_in_paged_memory(data);
+  if (in_paged_memory) {
+    charge_window(PagedMemory::of_process()->window());
+  }
+  const bool counted = in_paged_memory || device_.backend().is_outside(data_of(storage));
   const bool offered = offered_.contains(&storage);
   const SegmentId segment = counted && offered ? device_.segment_of(storage) : SegmentId();
   charge_external(added, size, counted ? Engine::Charge::kAmongOutside : Engine::Charge::kNow,

@@ -49,6 +49,8 @@ class Storages {
   // Charges bytes that are about to be allocated outside of the pool, and makes room for them. The
   // returned placeholder is charged until release_reserved. Throws OutOfBudget.
   StorageId reserve(Bytes size);
+  // Charges the window of paged memory, in place of another size. Throws OutOfBudget.
+  void charge_window(Bytes window);
   void release_reserved(StorageId reserved) { engine_.storage_died(reserved); }
 
   // Ends a storage whose bytes are gone.
@@ -100,6 +102,8 @@ class Storages {
     c10::weak_intrusive_ptr<c10::StorageImpl> weak;
     std::size_t number;  // in the order of offers
   };
+  StorageId window_;  // the placeholder that is charged for the window of paged memory
+  Bytes window_size_{0};
   std::size_t offers_ = 0;  // number of all offers so far
   std::unordered_map<const c10::StorageImpl*, Offered> offered_;
 };

@@ -122,23 +122,18 @@ def test_a_paged_result_is_a_source_of_replays() -> None:
     assert bits_equal([first, second], [rows, rows])
 
 
-def test_a_trace_of_the_run_decides_alike(tmp_path: Path) -> None:
-    options = recoup.Options(page_window=WINDOW, cost_model="bytes", planning="off")
-    path = tmp_path / "run.rtrace"
-    with recoup.budget("24MiB", policy="recoup", options=options, trace=path) as run:
-        kept = [torch.full((1 << 18,), float(i)).exp() for i in range(1, 12)]  # 11 MiB in 8 MiB
-        in_place()
-        torch.stack([each.sum() for each in kept])
-        del kept
-        cross_entropy()
-    simulated = recoup.Trace.read(path).simulate(
-        24 * MIB, policy="recoup", options=recoup.Options(cost_model="bytes", planning="off")
-    )
-    live = run.stats()
-    assert simulated.status == "ok", simulated.reason
-    assert live.evictions > 0
-    for name in ("evictions", "replays", "peak_bytes", "op_count"):
-        assert getattr(simulated.stats, name) == getattr(live, name), name
+def test_a_value_whose_workspace_was_paged_is_not_replayed() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(2048, 2048)
+    plain = torch.kthvalue(x, 5, 1)[0]
+    with recoup.budget("40MiB", options=PAGED) as run:
+        x = torch.randn(1)  # the large one from before is in no scope
+        torch.manual_seed(0)
+        value = torch.kthvalue(torch.randn(2048, 2048), 5, 1)[0]
+        assert run.paged_results() is not None
+        assert not recoup.evict(value)
+        again = value * 1
+    assert bits_equal([value, again], [plain, plain])
 
 
 def test_paged_results_outlive_the_scope() -> None:
@@ -155,9 +150,11 @@ def test_paged_results_outlive_the_scope() -> None:
         twice = large * 2
         large.mul_(2)
     assert bits_equal([twice, large], [plain * 2, plain * 2])
-    with recoup.budget("8MiB") as run:  # the bytes are not charged, as they are on the disk
+    with recoup.budget("24MiB") as run:  # the window is charged
         part = large[:4] + 1
-        assert run.stats().external_bytes == 0
+        assert run.stats().external_bytes == 16 * MIB
+    with recoup.budget("8MiB"), pytest.raises(recoup.OutOfBudgetError):
+        large[:4].add(1)
     assert bits_equal(part, plain[:4] * 2 + 1)
 
 
@@ -181,6 +178,19 @@ if (child := os.fork()) == 0:
     os._exit(0)
 status = os.waitpid(child, 0)[1]
 assert os.WIFSIGNALED(status), status
+assert large.sum().item() == 4096 * 4096
+print("right")
+"""
+
+FREED = """
+import os, recoup, torch
+with recoup.budget("36MiB", options=recoup.Options(page_window="16MiB")):
+    large = torch.ones(4096, 4096)
+    torch.ones(4096, 4096).sum()
+if (child := os.fork()) == 0:
+    del large
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
 assert large.sum().item() == 4096 * 4096
 print("right")
 """
@@ -224,7 +234,12 @@ def test_a_forked_child_ends_with_a_message() -> None:
     assert "right" in done.stdout and "a forked child has no access to it" in done.stderr
 
 
-def test_a_full_disk_is_out_of_budget() -> None:
+def test_a_forked_child_frees_nothing_of_its_parent() -> None:
+    done = run_script(FREED)
+    assert done.returncode == 0 and "right" in done.stdout, done.stderr
+
+
+def test_a_file_that_cannot_be_made_is_out_of_budget() -> None:
     done = run_script(FULL)
     assert done.returncode == 0 and "right" in done.stdout, done.stderr
 
@@ -245,3 +260,5 @@ def test_wrong_windows(tmp_path: Path) -> None:
     trace = recoup.Trace.read(tmp_path / "t.rtrace")
     with pytest.raises(ValueError, match="page_window is for live runs"):
         trace.simulate(1 << 20, options=PAGED)
+    with pytest.raises(ValueError, match="trace and page_window cannot be combined"):
+        recoup.budget("1GiB", options=PAGED, trace=tmp_path / "u.rtrace")
