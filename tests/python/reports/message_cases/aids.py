@@ -3,6 +3,7 @@
 import contextlib
 import gc as gc
 import os as os
+import re as re
 import resource as resource
 import threading
 from collections.abc import Callable, Iterator
@@ -122,9 +123,11 @@ def empty_tier() -> None:
 
 
 def _file_of_the_tier() -> str:
-    folder = "/proc/self/fd"
-    for name in os.listdir(folder):
-        path = f"{folder}/{name}"
-        if "(deleted)" in os.readlink(path):
-            return path
-    raise RuntimeError("there is no spill tier")
+    paths = [f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")]
+    nameless = [
+        path
+        for path in paths
+        if os.path.exists(path) and re.fullmatch(r"(?!/memfd:).*\(deleted\)", os.readlink(path))
+    ]
+    # Paged memory has such a file, too: the one that was written last.
+    return max(nameless, key=lambda path: os.stat(path).st_mtime_ns)
