@@ -23,7 +23,11 @@ constexpr std::int64_t kWords = kBlock / 8;                                   //
 
 class Paged : public testing::Test {
  protected:
-  void SetUp() override { memory().set_window(PagedMemory::kLeastWindow); }
+  void SetUp() override {
+    // A forked child, not a new process: the child of a death test must have the parent's memory.
+    GTEST_FLAG_SET(death_test_style, "fast");
+    memory().set_window(PagedMemory::kLeastWindow);
+  }
   void TearDown() override {
     memory().check();
     EXPECT_EQ(memory().counters().allocated_bytes, 0);
@@ -161,7 +165,7 @@ TEST_F(Paged, TheSignalIsTakenBackFromAnotherLibrary) {
   EXPECT_EXIT(*reinterpret_cast<volatile int*>(16) = 1, testing::ExitedWithCode(7), "");
 }
 
-TEST(PagedFile, ADirectoryInMemoryIsRefused) {
+TEST_F(Paged, ADirectoryInMemoryIsRefused) {
   EXPECT_EXIT(
       {
         try {
