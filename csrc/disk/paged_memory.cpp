@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <ucontext.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -27,59 +26,6 @@ struct sigaction previous_action{};
 
 [[noreturn]] void refuse_paged(const char* what) {
   throw std::system_error(errno, std::generic_category(), what);
-}
-
-// In the signal handler: the kernel that needs the block cannot go on, and cannot be told.
-[[noreturn]] void give_up(const char* what) noexcept {
-  constexpr const char* kBegin = "recoup: a tensor in paged memory is lost, so the process ends: ";
-  (void)!write(STDERR_FILENO, kBegin, std::strlen(kBegin));
-  (void)!write(STDERR_FILENO, what, std::strlen(what));
-  (void)!write(STDERR_FILENO, "\n", 1);
-  std::abort();
-}
-
-// The address of the instruction that faulted.
-std::uintptr_t instruction_of(const void* context) noexcept {
-  const mcontext_t& machine = static_cast<const ucontext_t*>(context)->uc_mcontext;
-#if defined(__x86_64__)
-  return static_cast<std::uintptr_t>(machine.gregs[REG_RIP]);
-#else
-  return static_cast<std::uintptr_t>(machine.pc);
-#endif
-}
-
-std::int64_t now_ns() noexcept {
-  constexpr std::int64_t kSecond = 1'000'000'000;
-  timespec time{};
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return time.tv_sec * kSecond + time.tv_nsec;
-}
-
-// Copies a block between memory and a file, whole.
-template <class Call>
-bool copy_block(Call&& call) noexcept {
-  for (std::int64_t done = 0; done < PagedMemory::kBlock;) {
-    const ssize_t count = call(done);
-    if (count <= 0 && !(count < 0 && errno == EINTR)) {
-      return false;
-    }
-    done += std::max<ssize_t>(count, 0);
-  }
-  return true;
-}
-
-bool read_block(int file, char* to, std::int64_t offset) noexcept {
-  return copy_block([&](std::int64_t done) {
-    return pread(file, to + done, static_cast<std::size_t>(PagedMemory::kBlock - done),
-                 offset + done);
-  });
-}
-
-bool write_block(int file, const char* from, std::int64_t offset) noexcept {
-  return copy_block([&](std::int64_t done) {
-    return pwrite(file, from + done, static_cast<std::size_t>(PagedMemory::kBlock - done),
-                  offset + done);
-  });
 }
 
 void* map_zeros(std::size_t size) {

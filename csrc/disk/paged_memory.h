@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "csrc/disk/handler_calls.h"
 #include "recoup/types.h"
 
 namespace recoup::detail {
@@ -36,7 +37,7 @@ namespace recoup::detail {
 // with EFAULT. A forked child has no access at all.
 class PagedMemory {
  public:
-  static constexpr std::int64_t kBlock = 256 << 10;  // bytes
+  static constexpr std::int64_t kBlock = kPagedBlock;
   // A kernel reads and writes several tensors on several threads, some in many rows at a time.
   static constexpr Bytes kLeastWindow{64 * kBlock};
   // Each resident block may be a mapping of its own, of which a process has 65,530 (the default of

@@ -18,6 +18,7 @@ import recoup
 from command import cli, cli_here, refused
 from recoup._memory.sizes import format_bytes
 from recoup.bench.flat_options import split
+from tier_file import file_of_the_tier
 
 STEPS = 3
 WIDTH = 256
@@ -182,17 +183,6 @@ def test_the_file_has_no_name(tmp_path: Path) -> None:
         train()
         assert run.stats().spills > 0
         assert os.listdir(tmp_path) == []
-
-
-def file_of_the_tier() -> str:
-    """The file without a name that was written last: paged memory has one, too."""
-    paths = [f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")]
-    nameless = [
-        path
-        for path in paths
-        if os.path.exists(path) and re.fullmatch(r"(?!/memfd:).*\(deleted\)", os.readlink(path))
-    ]
-    return max(nameless, key=lambda path: os.stat(path).st_mtime_ns)
 
 
 def flip_bits(path: str) -> None:

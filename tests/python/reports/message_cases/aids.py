@@ -3,7 +3,6 @@
 import contextlib
 import gc as gc
 import os as os
-import re as re
 import resource as resource
 import threading
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ import torch
 
 import recoup
 from made_up_machine import made_up, version_2
+from tier_file import file_of_the_tier
 
 
 def on_a_thread(function: Callable[[], Any]) -> None:
@@ -108,7 +108,7 @@ def in_a_fork(function: Callable[[], Any]) -> None:
 
 def corrupt_tier() -> None:
     """Changes what is on the disk."""
-    path = _file_of_the_tier()
+    path = file_of_the_tier()
     with open(path, "r+b", buffering=0) as file:
         size = os.stat(path).st_size
         for at in range(0, size, 1 << 12):
@@ -119,15 +119,4 @@ def corrupt_tier() -> None:
 
 def empty_tier() -> None:
     """Takes away what is on the disk."""
-    os.truncate(_file_of_the_tier(), 4096)
-
-
-def _file_of_the_tier() -> str:
-    paths = [f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")]
-    nameless = [
-        path
-        for path in paths
-        if os.path.exists(path) and re.fullmatch(r"(?!/memfd:).*\(deleted\)", os.readlink(path))
-    ]
-    # Paged memory has such a file, too: the one that was written last.
-    return max(nameless, key=lambda path: os.stat(path).st_mtime_ns)
+    os.truncate(file_of_the_tier(), 4096)

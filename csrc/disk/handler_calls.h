@@ -1,0 +1,69 @@
+// What the signal handler of paged memory calls: functions that a handler may call.
+#pragma once
+
+#include <ucontext.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+
+namespace recoup::detail {
+
+inline constexpr std::int64_t kPagedBlock = 256 << 10;  // bytes
+
+// In the signal handler: the kernel that needs the block cannot go on, and cannot be told.
+[[noreturn]] inline void give_up(const char* what) noexcept {
+  constexpr const char* kBegin = "recoup: a tensor in paged memory is lost, so the process ends: ";
+  (void)!write(STDERR_FILENO, kBegin, std::strlen(kBegin));
+  (void)!write(STDERR_FILENO, what, std::strlen(what));
+  (void)!write(STDERR_FILENO, "\n", 1);
+  std::abort();
+}
+
+// The address of the instruction that faulted.
+inline std::uintptr_t instruction_of(const void* context) noexcept {
+  const mcontext_t& machine = static_cast<const ucontext_t*>(context)->uc_mcontext;
+#if defined(__x86_64__)
+  return static_cast<std::uintptr_t>(machine.gregs[REG_RIP]);
+#else
+  return static_cast<std::uintptr_t>(machine.pc);
+#endif
+}
+
+inline std::int64_t now_ns() noexcept {
+  constexpr std::int64_t kSecond = 1'000'000'000;
+  timespec time{};
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return time.tv_sec * kSecond + time.tv_nsec;
+}
+
+// Copies a block between memory and a file, whole.
+template <class Call>
+bool copy_block(Call&& call) noexcept {
+  for (std::int64_t done = 0; done < kPagedBlock;) {
+    const ssize_t count = call(done);
+    if (count <= 0 && !(count < 0 && errno == EINTR)) {
+      return false;
+    }
+    done += std::max<ssize_t>(count, 0);
+  }
+  return true;
+}
+
+inline bool read_block(int file, char* to, std::int64_t offset) noexcept {
+  return copy_block([&](std::int64_t done) {
+    return pread(file, to + done, static_cast<std::size_t>(kPagedBlock - done), offset + done);
+  });
+}
+
+inline bool write_block(int file, const char* from, std::int64_t offset) noexcept {
+  return copy_block([&](std::int64_t done) {
+    return pwrite(file, from + done, static_cast<std::size_t>(kPagedBlock - done), offset + done);
+  });
+}
+
+}  // namespace recoup::detail
