@@ -58,13 +58,14 @@ plain-build: $(PACKAGES_DONE) ## compile each source file alone: finds missing i
 	cmake --preset plain
 	cmake --build --preset plain
 
-lint: $(PACKAGES_DONE) ## formats, ruff, mypy, layer order, words
+lint: $(PACKAGES_DONE) ## formats, ruff, mypy, layer order, words, messages
 	$(BIN)/clang-format --dry-run --Werror $(CPP_FILES)
 	$(BIN)/ruff check $(PYTHON_FOLDERS)
 	$(BIN)/ruff format --check $(PYTHON_FOLDERS)
 	$(BIN)/mypy
 	$(BIN)/python tools/check_layers.py
 	$(BIN)/python tools/check_words.py
+	$(BIN)/python tests/python/script.py message_sources
 
 format: $(PACKAGES_DONE) ## format all sources in place
 	$(BIN)/clang-format -i $(CPP_FILES)

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
+import message_sources
 import messages
 import recoup
 from message_cases.case import Said, programs
 from message_cases.exceptions import EXCEPTIONS
-from message_cases.templates import Template, of_cpp, of_python
+from message_cases.templates import Template, of_cpp, of_python, templates
 from recoup._build import TORCH_VERSION
 from recoup.words import WORDS
 
@@ -167,3 +168,18 @@ def test_the_glossary_defines_the_words_of_pages_and_reports() -> None:
     assert "docs/glossary.md" in run.report()
     for word in WORDS:
         assert f'<th scope="row">{word}</th>' in run.page()
+
+
+# ---- the quick comparison of `make lint` ----
+
+
+def test_lint_finds_a_message_that_the_page_lacks_or_lists_for_another_file() -> None:
+    page = messages.PAGE.read_text(encoding="utf-8")
+    found = templates()
+    assert message_sources.differences(page, found) == []
+    new = Template("csrc/disk/tier.cpp", 7, ("no page has ", " of these words"))
+    assert message_sources.differences(page, [*found, new]) == [
+        "csrc/disk/tier.cpp:7: the page lacks 'no page has ... of these words'"
+    ]
+    moved = page.replace("\ncsrc/disk/paged_memory.cpp:\n", "\ncsrc/disk/tier.cpp:\n")
+    assert any("which the page lists" in line for line in message_sources.differences(moved, found))
