@@ -11,9 +11,9 @@
 #include <cstring>
 #include <ctime>
 
-namespace recoup::detail {
+#include "csrc/disk/checksum.h"
 
-inline constexpr std::int64_t kPagedBlock = 256 << 10;  // bytes
+namespace recoup::detail {
 
 // In the signal handler: the kernel that needs the block cannot go on, and cannot be told.
 [[noreturn]] inline void give_up(const char* what) noexcept {
@@ -41,10 +41,16 @@ inline std::int64_t now_ns() noexcept {
   return time.tv_sec * kSecond + time.tv_nsec;
 }
 
-// Copies a block between memory and a file, whole.
+// The part of a block's checksum that paged memory keeps: 61 bits.
+inline constexpr std::uint64_t kPageSum = (std::uint64_t{1} << 61) - 1;
+inline std::uint64_t page_sum(const void* bytes, std::int64_t size) {
+  return checksum(bytes, size) & kPageSum;
+}
+
+// Copies between memory and a file, whole.
 template <class Call>
-bool copy_block(Call&& call) noexcept {
-  for (std::int64_t done = 0; done < kPagedBlock;) {
+bool copy_whole(std::int64_t size, Call&& call) noexcept {
+  for (std::int64_t done = 0; done < size;) {
     const ssize_t count = call(done);
     if (count <= 0 && !(count < 0 && errno == EINTR)) {
       return false;
@@ -54,15 +60,16 @@ bool copy_block(Call&& call) noexcept {
   return true;
 }
 
-inline bool read_block(int file, char* to, std::int64_t offset) noexcept {
-  return copy_block([&](std::int64_t done) {
-    return pread(file, to + done, static_cast<std::size_t>(kPagedBlock - done), offset + done);
+inline bool read_whole(int file, char* to, std::int64_t size, std::int64_t offset) noexcept {
+  return copy_whole(size, [&](std::int64_t done) {
+    return pread(file, to + done, static_cast<std::size_t>(size - done), offset + done);
   });
 }
 
-inline bool write_block(int file, const char* from, std::int64_t offset) noexcept {
-  return copy_block([&](std::int64_t done) {
-    return pwrite(file, from + done, static_cast<std::size_t>(kPagedBlock - done), offset + done);
+inline bool write_whole(int file, const char* from, std::int64_t size,
+                        std::int64_t offset) noexcept {
+  return copy_whole(size, [&](std::int64_t done) {
+    return pwrite(file, from + done, static_cast<std::size_t>(size - done), offset + done);
   });
 }
 

@@ -5,16 +5,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
-#include <cstdlib>
-#include <cstring>
-#include <ctime>
 #include <iterator>
 #include <mutex>
 #include <system_error>
 
 #include "csrc/base/check.h"
-#include "csrc/disk/checksum.h"
+#include "csrc/disk/handler_calls.h"
+#include "csrc/disk/page_lock.h"
 #include "csrc/disk/unnamed_file.h"
 
 namespace recoup::detail {
@@ -28,8 +27,8 @@ struct sigaction previous_action{};
   throw std::system_error(errno, std::generic_category(), what);
 }
 
-void* map_zeros(std::size_t size) {
-  void* const memory = mmap(nullptr, size, PROT_READ | PROT_WRITE,
+void* map_zeros(std::int64_t size) {
+  void* const memory = mmap(nullptr, static_cast<std::size_t>(size), PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) {
     refuse_paged("recoup: no memory for the table of paged memory");
@@ -39,31 +38,6 @@ void* map_zeros(std::size_t size) {
 
 }  // namespace
 
-// A lock without library calls that a signal handler must not make. All signals are blocked while
-// it is held, so that no other handler of this thread needs it.
-class PagedMemory::Locked {
- public:
-  explicit Locked(std::atomic_flag& lock) noexcept : lock_(lock) {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &before_);
-    while (lock_.test_and_set(std::memory_order_acquire)) {
-      constexpr timespec kWait{.tv_sec = 0, .tv_nsec = 50'000};
-      nanosleep(&kWait, nullptr);
-    }
-  }
-  ~Locked() {
-    lock_.clear(std::memory_order_release);
-    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
-  }
-  Locked(const Locked&) = delete;
-  Locked& operator=(const Locked&) = delete;
-
- private:
-  std::atomic_flag& lock_;
-  sigset_t before_;
-};
-
 PagedMemory& PagedMemory::in(const std::string& directory) {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
@@ -72,6 +46,7 @@ PagedMemory& PagedMemory::in(const std::string& directory) {
     memory =
         new PagedMemory(directory);  // never destroyed: tensors may live as long as the process
     of_this_process.store(memory, std::memory_order_release);
+    pthread_atfork(&PagedMemory::before_fork, &PagedMemory::after_fork, &PagedMemory::after_fork);
   } else {
     memory->use(directory);
   }
@@ -81,6 +56,31 @@ PagedMemory& PagedMemory::in(const std::string& directory) {
 
 PagedMemory* PagedMemory::of_process() noexcept {
   return of_this_process.load(std::memory_order_acquire);
+}
+
+std::int64_t PagedMemory::block_for(Bytes window) {
+  const auto least = static_cast<std::uint64_t>(window.count() / kMostBlocks);
+  return std::clamp(static_cast<std::int64_t>(std::bit_ceil(least)),
+                    static_cast<std::int64_t>(sysconf(_SC_PAGESIZE)), kLargestBlock);
+}
+
+PagedMemory::PagedMemory(const std::string& directory)
+    : owner_(getpid()), ring_(std::make_unique<Slot[]>(kMostBlocks)) {
+  use(directory);
+  resident_file_ = memfd_create("recoup-paged", MFD_CLOEXEC);
+  if (resident_file_ < 0 || ftruncate(resident_file_, kFileBytes) != 0) {
+    const int error = errno;
+    close(disk_file_);
+    if (resident_file_ >= 0) {
+      close(resident_file_);
+    }
+    errno = error;
+    refuse_paged("recoup: no file in memory for the resident part of paged memory");
+  }
+  copies_.use(resident_file_, disk_file_, direct_);
+  (void)page_sum(copies_.bytes(), 1);  // chooses its instructions now, and not in the handler
+  free_.emplace(0, kFileBytes);
+  set_window(kLeastWindow);
 }
 
 void PagedMemory::use(const std::string& directory) {
@@ -96,55 +96,34 @@ void PagedMemory::use(const std::string& directory) {
   disk_file_ = file.descriptor;
   direct_ = file.direct;
   directory_ = place;
+  copies_.use(resident_file_, disk_file_, direct_);
 }
 
-PagedMemory::PagedMemory(const std::string& directory) : owner_(getpid()) {
-  use(directory);
-  try {
-    reserve_addresses();
-  } catch (const std::system_error&) {
-    close(disk_file_);
-    if (resident_file_ >= 0) {
-      close(resident_file_);
-    }
-    if (base_ != nullptr) {
-      munmap(base_, kAddresses);
-    }
-    throw;
-  }
-  (void)checksum(buffer_, kBlock);  // chooses its instructions now, and not in the handler
-  free_.emplace(0, kBlocks);
-  set_window(kLeastWindow);
-}
+// ---- fork ----
 
-void PagedMemory::reserve_addresses() {
-  resident_file_ = memfd_create("recoup-paged", MFD_CLOEXEC);
-  if (resident_file_ < 0 || ftruncate(resident_file_, kAddresses) != 0) {
-    refuse_paged("recoup: no file in memory for the resident part of paged memory");
-  }
-  void* const addresses =
-      mmap(nullptr, kAddresses, PROT_NONE, MAP_SHARED | MAP_NORESERVE, resident_file_, 0);
-  if (addresses == MAP_FAILED) {
-    refuse_paged("recoup: no address range for paged memory");
-  }
-  base_ = static_cast<char*>(addresses);
-  // A child's blocks would be those of its parent.
-  madvise(base_, kAddresses, MADV_DONTFORK);
-  madvise(base_, kAddresses, MADV_DONTDUMP);
-  madvise(base_, kAddresses, MADV_NOHUGEPAGE);  // a fault would take more than a block
-  buffer_ = static_cast<char*>(map_zeros(kBlock));
-  blocks_ = static_cast<Block*>(map_zeros(kBlocks * sizeof(Block)));
-}
+// The child's tables must be whole: its handler looks for the tensor that it has no access to.
+void PagedMemory::before_fork() noexcept { PageLock::take(of_process()->holder_); }
+void PagedMemory::after_fork() noexcept { PageLock::release(of_process()->holder_); }
 
 bool PagedMemory::has(const void* address) const noexcept {
-  return in_range(address) && getpid() == owner_;
+  if (getpid() != owner_) {
+    return false;
+  }
+  const PageLock locked(holder_);
+  return find(address) != nullptr;
 }
 
-// Usable in a signal handler, under the lock.
-bool PagedMemory::is_allocated(std::int64_t block) const noexcept {
-  const auto after = allocated_.upper_bound(block);
-  return after != allocated_.begin() && block < std::prev(after)->first + std::prev(after)->second;
+const PagedMemory::Tensor* PagedMemory::find(const void* address) const noexcept {
+  const auto* const byte = static_cast<const char*>(address);
+  const auto after = tensors_.upper_bound(byte);
+  if (after == tensors_.begin()) {
+    return nullptr;
+  }
+  const Tensor& found = std::prev(after)->second;
+  return byte < found.address + found.size ? &found : nullptr;
 }
+
+// ---- the signal ----
 
 // Other libraries, such as Python's faulthandler, may have taken the signal since the last time.
 void PagedMemory::install() {
@@ -167,13 +146,12 @@ void PagedMemory::install() {
 // again, that action has not removed the cause: the default action ends the process. (Python's
 // faulthandler installs the handler again that it found, which is this one.)
 void PagedMemory::pass_on(int signal, siginfo_t* info, void* context) {
-  thread_local const void* last_address = nullptr;
-  thread_local std::uintptr_t last_instruction = 0;
+  static std::atomic<const void*> last_address{nullptr};
+  static std::atomic<std::uintptr_t> last_instruction{0};
   const std::uintptr_t instruction = instruction_of(context);
   const struct sigaction& before = previous_action;
-  const bool again = last_instruction == instruction && last_address == info->si_addr;
-  last_instruction = instruction;
-  last_address = info->si_addr;
+  const bool same_address = last_address.exchange(info->si_addr) == info->si_addr;
+  const bool again = last_instruction.exchange(instruction) == instruction && same_address;
   if (!again && (before.sa_flags & SA_SIGINFO) != 0 && before.sa_sigaction != nullptr) {
     before.sa_sigaction(signal, info, context);
     last_instruction = instruction_of(context) == instruction ? instruction : 0;
@@ -192,191 +170,136 @@ void PagedMemory::pass_on(int signal, siginfo_t* info, void* context) {
 
 void PagedMemory::handle(int signal, siginfo_t* info, void* context) {
   PagedMemory* const memory = of_process();
-  // A signal that was sent has no address.
-  if (memory == nullptr || info->si_code <= 0 || !memory->in_range(info->si_addr)) {
+  // A signal that was sent has no address. A fault in paged memory's own code is none of a kernel.
+  if (memory == nullptr || info->si_code <= 0 || PageLock::is_held_here(memory->holder_)) {
     pass_on(signal, info, context);
     return;
   }
-  if (getpid() != memory->owner_) {
-    give_up("a forked child has no access to it");
-  }
   const int error = errno;
-  const std::int64_t block = (static_cast<char*>(info->si_addr) - memory->base_) / kBlock;
-  bool allocated = false;
+  bool found = false;
   {
-    const Locked locked(memory->lock_);
-    allocated = memory->is_allocated(block);
-    if (allocated) {
-      memory->enter(block);
+    const PageLock locked(memory->holder_);
+    const Tensor* const tensor = memory->find(info->si_addr);
+    found = tensor != nullptr;
+    if (found) {
+      if (getpid() != memory->owner_) {
+        give_up("a forked child has no access to it");
+      }
+      memory->enter(const_cast<Tensor&>(*tensor),
+                    static_cast<char*>(info->si_addr) - tensor->address);
     }
   }
-  if (!allocated) {
+  if (!found) {
     pass_on(signal, info, context);
   }
   errno = error;
 }
 
-// The processor says whether an access was a write in a way of its own. So a block that is read
-// gets the right to be written at its second fault.
-void PagedMemory::enter(std::int64_t block) {
-  Block& entered = blocks_[block];
-  if (entered.state == State::kDirty) {
-    return;  // another thread was faster
-  }
-  if (entered.state == State::kClean) {
-    entered.state = State::kDirty;
-    protect(block, PROT_READ | PROT_WRITE);
-    return;
-  }
-  while (resident_ >= window_) {
-    evict_oldest();
-  }
-  const bool reads = entered.on_disk;
-  if (reads) {
-    read_in(block);
-  }
-  ring_[static_cast<std::size_t>((oldest_ + resident_) % ring_size_)] = block;
-  ++resident_;
-  // A block that was never written is written now.
-  entered.state = reads ? State::kClean : State::kDirty;
-  protect(block, reads ? PROT_READ : PROT_READ | PROT_WRITE);
-}
-
-void PagedMemory::protect(std::int64_t block, int rights) const {
-  if (mprotect(at(block), kBlock, rights) != 0) {
-    give_up("the system refuses to change the access rights of a block (vm.max_map_count)");
-  }
-}
-
-void PagedMemory::evict_oldest() {
-  const std::int64_t block = ring_[static_cast<std::size_t>(oldest_)];
-  oldest_ = (oldest_ + 1) % ring_size_;
-  --resident_;
-  if (block < 0) {
-    return;  // it has been released
-  }
-  protect(block, PROT_NONE);
-  if (blocks_[block].state == State::kDirty) {
-    write_out(block);
-  }
-  drop(block);
-}
-
-// Gives the pages of a block back to the system.
-void PagedMemory::drop(std::int64_t block) {
-  blocks_[block].state = State::kAbsent;
-  if (fallocate(resident_file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, block * kBlock,
-                kBlock) != 0) {
-    give_up("the system refuses to take the memory of a block back");
-  }
-}
-
-void PagedMemory::write_out(std::int64_t block) {
-  const std::int64_t start = now_ns();
-  if (!read_block(resident_file_, buffer_, block * kBlock)) {
-    give_up("a block in memory cannot be read");
-  }
-  blocks_[block].sum = checksum(buffer_, kBlock);
-  if (!write_block(disk_file_, buffer_, block * kBlock)) {
-    give_up("the disk of the spill tier cannot be written");
-  }
-  if (!direct_) {
-    fdatasync(disk_file_);
-    posix_fadvise(disk_file_, block * kBlock, kBlock, POSIX_FADV_DONTNEED);
-  }
-  blocks_[block].on_disk = true;
-  counters_.written_bytes += kBlock;
-  counters_.disk_ns += now_ns() - start;
-}
-
-void PagedMemory::read_in(std::int64_t block) {
-  const std::int64_t start = now_ns();
-  if (!read_block(disk_file_, buffer_, block * kBlock)) {
-    give_up("the disk of the spill tier cannot be read");
-  }
-  if (!direct_) {
-    posix_fadvise(disk_file_, block * kBlock, kBlock, POSIX_FADV_DONTNEED);
-  }
-  if (checksum(buffer_, kBlock) != blocks_[block].sum) {
-    give_up("the disk of the spill tier returned other bits than were written");
-  }
-  if (!write_block(resident_file_, buffer_, block * kBlock)) {
-    give_up("the system has no memory for a block");
-  }
-  counters_.read_bytes += kBlock;
-  counters_.disk_ns += now_ns() - start;
-}
+// ---- allocation ----
 
 void PagedMemory::set_window(Bytes window) {
   RECOUP_CHECK(window >= kLeastWindow && window <= kMostWindow);
-  const std::int64_t blocks = window.count() / kBlock - 1;  // the copy buffer is one
-  auto ring = std::make_unique<std::int64_t[]>(static_cast<std::size_t>(blocks));
-  const Locked locked(lock_);
+  const PageLock locked(holder_);
+  if (tensors_.empty()) {
+    oldest_ = resident_ = 0;  // of released tensors
+    block_ = block_for(window);
+    group_ = std::max<std::int64_t>(kGroupBytes / block_, 1);
+    patterns_.reset(block_);
+  }
+  const std::int64_t blocks =
+      std::min((window.count() - PageCopies::kBuffer) / block_, kMostBlocks);
   while (resident_ > blocks) {
-    evict_oldest();
+    evict_oldest(resident_ - blocks);
   }
-  for (std::int64_t i = 0; i < resident_; ++i) {
-    ring[static_cast<std::size_t>(i)] = ring_[static_cast<std::size_t>((oldest_ + i) % ring_size_)];
+  window_ = blocks;
+  window_bytes_ = window;
+}
+
+// Of its blocks and groups.
+std::int64_t PagedMemory::table_bytes(const Tensor& tensor) const {
+  const std::int64_t blocks = tensor.size / block_;
+  return blocks * static_cast<std::int64_t>(sizeof(Block)) +
+         (blocks / group_ + 1) * static_cast<std::int64_t>(sizeof(Group));
+}
+
+void PagedMemory::map(Tensor& tensor) const {
+  void* const addresses = mmap(nullptr, static_cast<std::size_t>(tensor.size), PROT_NONE,
+                               MAP_SHARED | MAP_NORESERVE, resident_file_, tensor.offset);
+  if (addresses == MAP_FAILED) {
+    refuse_paged("recoup: no addresses for a tensor in paged memory");
   }
-  ring_.swap(ring);
-  ring_size_ = window_ = blocks;
-  oldest_ = 0;
+  tensor.address = static_cast<char*>(addresses);
+  const auto size = static_cast<std::size_t>(tensor.size);
+  // A child's blocks would be those of its parent.
+  madvise(addresses, size, MADV_DONTFORK);
+  madvise(addresses, size, MADV_DONTDUMP);
+  madvise(addresses, size, MADV_NOHUGEPAGE);  // a fault would take more than a block
 }
 
 void* PagedMemory::allocate(Bytes size) {
   RECOUP_CHECK(size > Bytes(0) && getpid() == owner_);
-  const std::int64_t count = (size.count() + kBlock - 1) / kBlock;
-  const Locked locked(lock_);
-  const auto found = std::find_if(free_.begin(), free_.end(),
-                                  [count](const auto& range) { return range.second >= count; });
+  const PageLock locked(holder_);
+  Tensor tensor{.address = nullptr,
+                .offset = 0,
+                .size = (size.count() + block_ - 1) / block_ * block_,
+                .blocks = nullptr,
+                .groups = nullptr,
+                .writes = {}};
+  const auto found = std::find_if(free_.begin(), free_.end(), [&tensor](const auto& range) {
+    return range.second >= tensor.size;
+  });
   if (found == free_.end()) {
     errno = ENOMEM;
-    refuse_paged("recoup: the address range of paged memory is full");
+    refuse_paged("recoup: the file of paged memory is full");
   }
-  const auto [first, free] = *found;
-  if (const int error = posix_fallocate(disk_file_, first * kBlock, count * kBlock); error != 0) {
+  const auto [offset, free] = *found;
+  tensor.offset = offset;
+  if (const int error = posix_fallocate(disk_file_, offset, tensor.size); error != 0) {
     // What it has got so far.
-    (void)fallocate(disk_file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, first * kBlock,
-                    count * kBlock);
+    (void)fallocate(disk_file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, tensor.size);
     errno = error;
     refuse_paged("recoup: the disk of the spill tier has no room for a tensor in paged memory");
   }
-  free_.erase(found);
-  if (free > count) {
-    free_.emplace(first + count, free - count);
+  const std::int64_t table = table_bytes(tensor);
+  tensor.blocks = static_cast<Block*>(map_zeros(table));
+  tensor.groups = reinterpret_cast<Group*>(tensor.blocks + tensor.size / block_);
+  try {
+    map(tensor);
+    tensors_.emplace(tensor.address, tensor);
+  } catch (...) {
+    munmap(tensor.blocks, static_cast<std::size_t>(table));
+    throw;
   }
-  allocated_.emplace(first, count);
-  counters_.allocated_bytes += count * kBlock;
+  free_.erase(found);
+  if (free > tensor.size) {
+    free_.emplace(offset + tensor.size, free - tensor.size);
+  }
+  counters_.allocated_bytes += tensor.size;
   counters_.most_bytes = std::max(counters_.most_bytes, counters_.allocated_bytes);
-  return at(first);
+  return tensor.address;
 }
 
 void PagedMemory::release(void* memory) noexcept {
   if (getpid() != owner_) {
     return;  // the file is the parent's
   }
-  const Locked locked(lock_);
-  const std::int64_t first = (static_cast<char*>(memory) - base_) / kBlock;
-  const auto found = allocated_.find(first);
-  RECOUP_CHECK(found != allocated_.end());
-  const std::int64_t count = found->second;
-  allocated_.erase(found);
-  counters_.allocated_bytes -= count * kBlock;
+  const PageLock locked(holder_);
+  const auto found = tensors_.find(static_cast<const char*>(memory));
+  RECOUP_CHECK(found != tensors_.end());
+  const Tensor tensor = found->second;
   for (std::int64_t i = 0; i < resident_; ++i) {
-    std::int64_t& block = ring_[static_cast<std::size_t>((oldest_ + i) % ring_size_)];
-    if (block >= first && block < first + count) {
-      protect(block, PROT_NONE);
-      drop(block);
-      block = -1;
-    }
+    Slot& slot = ring_[static_cast<std::size_t>((oldest_ + i) % kMostBlocks)];
+    slot.tensor = slot.tensor == &found->second ? nullptr : slot.tensor;
   }
-  for (std::int64_t block = first; block < first + count; ++block) {
-    blocks_[block].on_disk = false;
+  tensors_.erase(found);
+  counters_.allocated_bytes -= tensor.size;
+  munmap(tensor.address, static_cast<std::size_t>(tensor.size));
+  munmap(tensor.blocks, static_cast<std::size_t>(table_bytes(tensor)));
+  // If the disk's file system cannot, its file keeps its size.
+  for (const int file : {resident_file_, disk_file_}) {
+    (void)fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, tensor.offset, tensor.size);
   }
-  // If the file system cannot, the file keeps its size.
-  (void)fallocate(disk_file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, first * kBlock,
-                  count * kBlock);
-  auto [range, added] = free_.emplace(first, count);
+  auto [range, added] = free_.emplace(tensor.offset, tensor.size);
   RECOUP_CHECK(added);
   if (const auto next = std::next(range);
       next != free_.end() && range->first + range->second == next->first) {
@@ -391,37 +314,47 @@ void PagedMemory::release(void* memory) noexcept {
   }
 }
 
+// ---- state ----
+
 PagedMemory::Counters PagedMemory::counters() const {
-  const Locked locked(lock_);
+  const PageLock locked(holder_);
   Counters counters = counters_;
-  counters.resident_bytes = (resident_ + 1) * kBlock;
+  counters.resident_bytes = PageCopies::kBuffer;
+  for (std::int64_t i = 0; i < resident_; ++i) {
+    const Slot& slot = ring_[static_cast<std::size_t>((oldest_ + i) % kMostBlocks)];
+    counters.resident_bytes += slot.tensor != nullptr ? block_ : 0;
+  }
   return counters;
 }
 
 void PagedMemory::reset_most() {
-  const Locked locked(lock_);
+  const PageLock locked(holder_);
   counters_.most_bytes = counters_.allocated_bytes;
 }
 
 void PagedMemory::check() const {
-  const Locked locked(lock_);
-  std::int64_t blocks = 0;
+  const PageLock locked(holder_);
+  std::map<std::int64_t, std::int64_t> ranges = free_;
+  std::int64_t present = 0;
+  for (const auto& [address, tensor] : tensors_) {
+    RECOUP_CHECK(address == tensor.address && ranges.emplace(tensor.offset, tensor.size).second);
+    for (std::int64_t block = 0; block < tensor.size / block_; ++block) {
+      present += tensor.blocks[block].state != kAbsent ? 1 : 0;
+    }
+  }
   std::int64_t end = 0;
-  for (const auto& ranges : {free_, allocated_}) {
-    for (const auto& [first, count] : ranges) {
-      RECOUP_CHECK(first >= 0 && count > 0);
-      blocks += count;
-      end = std::max(end, first + count);
-    }
+  for (const auto& [offset, size] : ranges) {
+    RECOUP_CHECK(offset == end && size > 0);
+    end += size;
   }
-  RECOUP_CHECK(blocks == kBlocks && end == kBlocks && resident_ <= window_);
-  std::int64_t resident = 0;
-  for (const auto& [first, count] : allocated_) {
-    for (std::int64_t block = first; block < first + count; ++block) {
-      resident += blocks_[block].state != State::kAbsent ? 1 : 0;
-    }
+  RECOUP_CHECK(end == kFileBytes && resident_ <= window_ && window_ <= kMostBlocks);
+  std::int64_t used = 0;
+  for (std::int64_t i = 0; i < resident_; ++i) {
+    const Slot& slot = ring_[static_cast<std::size_t>((oldest_ + i) % kMostBlocks)];
+    RECOUP_CHECK(slot.tensor == nullptr || of(slot).state != kAbsent);
+    used += slot.tensor != nullptr ? 1 : 0;
   }
-  RECOUP_CHECK(resident <= resident_);
+  RECOUP_CHECK(used == present);
 }
 
 }  // namespace recoup::detail

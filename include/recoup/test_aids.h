@@ -18,11 +18,14 @@ struct TestAids {
   bool shake = false;
   // Each op that may overwrite an operand does so: Options::reuse_operands. Evicts the operand.
   bool in_place = false;
-  // Each of the next five selects an occurrence by its number, from 1; 0: none.
+  // Each allocation of an op whose results may be paged is paged: Options::page_window.
+  bool page = false;
+  // Each of the next six selects an occurrence by its number, from 1; 0: none.
   std::int64_t fail_allocation = 0;  // the allocation that throws OutOfBudget
   std::int64_t fail_replay = 0;      // the replay that throws InjectedFault
   std::int64_t fail_spill = 0;       // the write to the spill tier that fails
   std::int64_t fail_fetch = 0;       // the read from the spill tier that fails
+  std::int64_t fail_page = 0;        // the allocation of paged memory that fails
   std::int64_t force_eviction = 0;   // the allocation at which every candidate is evicted
   bool persistent = false;           // also inject the fault at every later occurrence
   // Longest random wait of a thread before it allocates, frees or leaves the scope, in
@@ -31,8 +34,8 @@ struct TestAids {
 
   // Whether anything but a delay is injected.
   [[nodiscard]] bool any() const {
-    return poison || shake || in_place || fail_allocation > 0 || fail_replay > 0 ||
-           fail_spill > 0 || fail_fetch > 0 || force_eviction > 0;
+    return poison || shake || in_place || page || fail_allocation > 0 || fail_replay > 0 ||
+           fail_spill > 0 || fail_fetch > 0 || fail_page > 0 || force_eviction > 0;
   }
   // Whether a fault that is selected as number `at` occurs at number `count`.
   [[nodiscard]] bool strikes(std::int64_t at, std::int64_t count) const {
@@ -41,8 +44,8 @@ struct TestAids {
 };
 
 // Parses words that are separated by commas, in any order:
-// "poison,shake,delay=50,fail-allocation=17,fail-replay=3,fail-spill=2,fail-fetch=4,
-// force-eviction=5,persistent".
+// "poison,shake,page,delay=50,fail-allocation=17,fail-replay=3,fail-spill=2,fail-fetch=4,
+// fail-page=1,force-eviction=5,persistent".
 // Throws std::invalid_argument for any other word.
 RECOUP_API TestAids parse_test_aids(std::string_view text);
 

@@ -12,9 +12,9 @@ namespace {
 [[noreturn]] void throw_unknown(std::string_view word) {
   throw std::invalid_argument(detail::str_cat(
       "'", word,
-      "' is not a test aid; the test aids are poison, shake, in-place, fail-allocation=K, "
-      "fail-replay=K, "
-      "fail-spill=K, fail-fetch=K, force-eviction=K, delay=MICROSECONDS and persistent; numbers "
+      "' is not a test aid; the test aids are poison, shake, in-place, page, fail-allocation=K, "
+      "fail-replay=K, fail-spill=K, fail-fetch=K, fail-page=K, force-eviction=K, "
+      "delay=MICROSECONDS and persistent; numbers "
       "are 1 or more, and persistent needs an aid with a K"));
 }
 
@@ -40,6 +40,7 @@ TestAids parse_test_aids(std::string_view text) {
       bool* const flag = name == "poison"       ? &aids.poison
                          : name == "shake"      ? &aids.shake
                          : name == "in-place"   ? &aids.in_place
+                         : name == "page"       ? &aids.page
                          : name == "persistent" ? &aids.persistent
                                                 : nullptr;
       if (flag == nullptr) {
@@ -51,6 +52,7 @@ TestAids parse_test_aids(std::string_view text) {
                                   : name == "fail-replay"    ? &aids.fail_replay
                                   : name == "fail-spill"     ? &aids.fail_spill
                                   : name == "fail-fetch"     ? &aids.fail_fetch
+                                  : name == "fail-page"      ? &aids.fail_page
                                   : name == "force-eviction" ? &aids.force_eviction
                                   : name == "delay"          ? &aids.delay
                                                              : nullptr;
@@ -65,7 +67,7 @@ TestAids parse_test_aids(std::string_view text) {
     text.remove_prefix(comma + 1);
   }
   if (aids.persistent && aids.fail_allocation + aids.fail_replay + aids.fail_spill +
-                                 aids.fail_fetch + aids.force_eviction ==
+                                 aids.fail_fetch + aids.fail_page + aids.force_eviction ==
                              0) {
     throw_unknown("persistent");
   }

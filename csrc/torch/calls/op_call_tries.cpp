@@ -16,6 +16,12 @@ void OpCall::run_until_it_fits() {
     run_in_place(report);
     return;
   }
+  if (session_.pages_everything() && may_be_paged(PagedResults::kLeast)) [[unlikely]] {
+    const PagedResults paged(paged_settings(PagedResults::When::kAlways, Bytes(1)));
+    run_kernel();
+    repeatable_ &= !paged.used();
+    return;
+  }
   if (may_be_paged(PagedResults::kLeast) && writes()) [[unlikely]] {
     const PagedResults paged(paged_settings(PagedResults::When::kIfNeeded, PagedResults::kLeast));
     run_kernel();

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <stdexcept>
+#include <system_error>
 #include <utility>
 
 #include "csrc/base/strings.h"
@@ -50,7 +52,7 @@ Options prepared(TensorDevice& device, Options options) {
 Session::Session(const Options& options, c10::Device device, const StorageHooks& hooks)
     : number_(next_number()),
       delay_(aids_of(options).delay),
-      in_place_(aids_of(options).in_place),
+      aids_(aids_of(options)),
       page_window_(device.is_cpu() ? options.page_window : Bytes(0)),
       page_directory_(options.spill_dir),
       device_(device, number_, hooks, {.engine = engine_, .mutex = mutex_, .records = records_}),
@@ -107,6 +109,9 @@ PagedUse Session::paged_use() const {
 
 void Session::charge_page_window() {
   const EngineLock lock(mutex_);
+  if (aids_.strikes(aids_.fail_page, ++paged_count_)) {
+    throw std::system_error(ENOSPC, std::generic_category(), "recoup: injected");
+  }
   PagedMemory& paged = PagedMemory::in(page_directory_);
   try {
     storages_.charge_window(page_window_);

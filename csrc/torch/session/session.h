@@ -29,6 +29,7 @@
 #include "csrc/trace/recorder.h"
 #include "csrc/trace/writer.h"
 #include "recoup/paged.h"
+#include "recoup/test_aids.h"
 
 namespace recoup::detail {
 
@@ -140,12 +141,14 @@ class Session {
   };
   [[nodiscard]] bool recording() const { return recording_ != nullptr; }
   // TestAids::in_place.
-  [[nodiscard]] bool in_place() const { return in_place_; }
+  [[nodiscard]] bool in_place() const { return aids_.in_place; }
   // Note [Paged results]. 0: none.
   [[nodiscard]] Bytes page_window() const { return page_window_; }
+  // TestAids::page.
+  [[nodiscard]] bool pages_everything() const { return aids_.page; }
   [[nodiscard]] const std::string& page_directory() const { return page_directory_; }
-  // Charges the window. Throws PoolOutOfMemory, and std::system_error or std::invalid_argument if
-  // there is no paged memory.
+  // Before an allocation of paged memory: charges the window. Throws PoolOutOfMemory, and
+  // std::system_error or std::invalid_argument if there is no paged memory.
   void charge_page_window();
   // Since the window was charged; zeros if it was not.
   [[nodiscard]] PagedUse paged_use() const;
@@ -176,11 +179,12 @@ class Session {
   const std::uint32_t number_;
   std::thread::id thread_;
   const Delay delay_;
-  const bool in_place_;
+  const TestAids aids_;
   const Bytes page_window_;
   const std::string page_directory_;
-  bool pages_ = false;     // a result was paged
-  PagedUse paged_before_;  // counts of the process before that
+  bool pages_ = false;            // a result was paged
+  std::int64_t paged_count_ = 0;  // allocations of paged memory, also those that failed
+  PagedUse paged_before_;         // counts of the process before that
   mutable EngineMutex mutex_;
   Turns turns_;
   StorageRecords records_;

@@ -45,6 +45,14 @@ BlockId TensorMemory::take_block(std::size_t nbytes) {
   return block;
 }
 
+void* TensorMemory::take_bytes(std::size_t nbytes) {
+  return to_.device.arena().at(to_.engine.pool().offset(take_block(nbytes)));
+}
+
+c10::DataPtr TensorMemory::pooled(void* pointer) const {
+  return {pointer, pointer, to_.device.hooks().pool, to_.device.device()};
+}
+
 BlockId TensorMemory::block_at(const void* pointer) const {
   const auto block = to_.engine.pool().find(to_.device.arena().offset(pointer));
   RECOUP_CHECK(block.has_value(), "memory that is not allocated is freed, or used on a stream");
@@ -56,6 +64,7 @@ void TensorMemory::throw_no_room(const OutOfBudget& error) const {
   if (!inside_op() && !at::in_parallel_region()) {
     throw_out_of_budget(error.report());  // outside of ops, whose handler would convert it
   }
+  const EngineLock lock(to_.mutex);
   if (CaughtFailure* const failure = CaughtFailure::of_this_thread()) {
     failure->note(error.report(), &Settings::current(to_.device.device().type()));
   } else {
@@ -70,8 +79,8 @@ void TensorMemory::throw_no_room(const OutOfBudget& error) const {
 // Objects that the engine has released die when its lock is released, and may free memory of the
 // pool: a slice is an external storage that owns a storage of the pool. So a failed allocation is
 // tried once more if that freed memory.
-template <class NoRoom, class Take>
-void* TensorMemory::allocate_in_turns(Take&& take) {
+template <class Take>
+void* TensorMemory::take_in_turns(Take&& take) {
   to_.delay.wait();
   for (bool again = true;; again = false) {
     Bytes charged{0};
@@ -83,12 +92,21 @@ void* TensorMemory::allocate_in_turns(Take&& take) {
         charged = to_.engine.charged();
         throw;
       }
-    } catch (const OutOfBudget& error) {
+    } catch (const OutOfBudget&) {
       const EngineLock lock(to_.mutex);
       if (!again || to_.engine.charged() >= charged) {
-        throw_no_room<NoRoom>(error);
+        throw;
       }
     }
+  }
+}
+
+template <class NoRoom, class Take>
+void* TensorMemory::allocate_in_turns(Take&& take) {
+  try {
+    return take_in_turns(std::forward<Take>(take));
+  } catch (const OutOfBudget& error) {
+    throw_no_room<NoRoom>(error);
   }
 }
 
@@ -96,27 +114,23 @@ c10::DataPtr TensorMemory::allocate(std::size_t nbytes) {
   if (nbytes == 0) {
     return to_.device.no_bytes();
   }
-  if (const PagedResults* const paged = PagedResults::current()) [[unlikely]] {
-    if (paged->take(to_.engine.pool().round_up(Bytes(static_cast<std::int64_t>(nbytes)))) &&
-        (paged->when() == PagedResults::When::kAlways || !has_room(nbytes))) {
-      return allocate_paged(*paged, nbytes);
+  const PagedResults* paged = PagedResults::current();
+  if (paged != nullptr &&
+      !paged->take(to_.engine.pool().round_up(Bytes(static_cast<std::int64_t>(nbytes)))))
+      [[unlikely]] {
+    paged = nullptr;
+  }
+  if (paged != nullptr && paged->when() == PagedResults::When::kAlways) [[unlikely]] {
+    return allocate_paged(*paged, nbytes);
+  }
+  try {
+    return pooled(take_in_turns([&](const EngineLock&) { return take_bytes(nbytes); }));
+  } catch (const OutOfBudget& error) {
+    if (paged == nullptr) {
+      throw_no_room<PoolOutOfMemory>(error);
     }
   }
-  void* const pointer = allocate_in_turns<PoolOutOfMemory>([&](const EngineLock&) {
-    return to_.device.arena().at(to_.engine.pool().offset(take_block(nbytes)));
-  });
-  return {pointer, pointer, to_.device.hooks().pool, to_.device.device()};
-}
-
-// Makes room in the pool as an allocation does.
-bool TensorMemory::has_room(std::size_t nbytes) {
-  const EngineLock lock(to_.mutex);
-  try {
-    to_.engine.free(to_.engine.allocate(Bytes(static_cast<std::int64_t>(nbytes))));
-    return true;
-  } catch (const OutOfBudget&) {
-    return false;
-  }
+  return allocate_paged(*paged, nbytes);
 }
 
 // Without a file, the memory has to be the pool's.
@@ -129,16 +143,13 @@ c10::DataPtr TensorMemory::allocate_paged(const PagedResults& paged, std::size_t
   } catch (const std::exception& error) {
     reason = error.what();
   }
-  OutOfBudgetReport report;
   try {
-    const EngineLock lock(to_.mutex);
-    void* const pointer = to_.device.arena().at(to_.engine.pool().offset(take_block(nbytes)));
-    return {pointer, pointer, to_.device.hooks().pool, to_.device.device()};
+    return pooled(take_in_turns([&](const EngineLock&) { return take_bytes(nbytes); }));
   } catch (const OutOfBudget& error) {
-    report = error.report();
+    OutOfBudgetReport report = error.report();
+    report.reason = std::move(reason);
+    throw_no_room<PoolOutOfMemory>(OutOfBudget(std::move(report)));
   }
-  report.reason = std::move(reason);
-  throw_no_room<PoolOutOfMemory>(OutOfBudget(std::move(report)));
 }
 
 void* TensorMemory::allocate(std::size_t nbytes, cuda::Stream stream) {

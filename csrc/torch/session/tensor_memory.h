@@ -63,9 +63,12 @@ class TensorMemory final : public ProgramMemory {
 
  private:
   BlockId take_block(std::size_t nbytes);
-  [[nodiscard]] bool has_room(std::size_t nbytes);
+  [[nodiscard]] void* take_bytes(std::size_t nbytes);
+  [[nodiscard]] c10::DataPtr pooled(void* pointer) const;
   c10::DataPtr allocate_paged(const PagedResults& paged, std::size_t nbytes);
   [[nodiscard]] BlockId block_at(const void* pointer) const;
+  template <class Take>
+  void* take_in_turns(Take&& take);  // throws OutOfBudget
   template <class NoRoom, class Take>
   void* allocate_in_turns(Take&& take);
   template <class NoRoom>

@@ -17,7 +17,7 @@
 namespace recoup::detail {
 namespace {
 
-constexpr std::int64_t kBlock = PagedMemory::kBlock;
+constexpr std::int64_t kBlock = 4096;  // bytes, in the least window
 constexpr std::int64_t kWindow = PagedMemory::kLeastWindow.count() / kBlock;  // blocks
 constexpr std::int64_t kWords = kBlock / 8;                                   // of a block
 
@@ -78,6 +78,95 @@ TEST_F(Paged, BlocksThatAreOnlyReadAreWrittenOnce) {
   EXPECT_EQ(memory().counters().written_bytes, writes);
 }
 
+TEST_F(Paged, APassOverATensorMissesFewTimes) {
+  const Array array(3 * kWindow);
+  const auto misses = [&array](std::uint64_t add) {
+    const std::int64_t before = memory().counters().misses;
+    for (std::int64_t i = 0; i < array.size; ++i) {
+      array.words[i] += add;
+    }
+    return memory().counters().misses - before;
+  };
+  EXPECT_LE(misses(1), 3 * kWindow / 100);
+  // Reads come before the writes, until the blocks are expected to be written.
+  EXPECT_LE(misses(1), 3 * kWindow / 40);
+  EXPECT_TRUE(
+      std::all_of(array.words, array.words + array.size, [](auto word) { return word == 2; }));
+}
+
+TEST_F(Paged, ColumnsOfAMatrixAreReadOnce) {
+  // A block of each row fits in the window.
+  constexpr std::int64_t kRows = 2500;
+  constexpr std::int64_t kColumns = 16 * kWords + 64;
+  const Array matrix(kRows * kColumns / kWords + 1);
+  for (std::int64_t i = 0; i < kRows * kColumns; ++i) {
+    matrix.words[i] = static_cast<std::uint64_t>(i);
+  }
+  const auto before = memory().counters();
+  std::int64_t wrong = 0;
+  for (std::int64_t column = 0; column < kColumns; column += 32) {
+    for (std::int64_t row = 0; row < kRows; ++row) {
+      for (std::int64_t i = row * kColumns + column; i < row * kColumns + column + 32; ++i) {
+        wrong += matrix.words[i] == static_cast<std::uint64_t>(i) ? 0 : 1;
+      }
+    }
+  }
+  const auto after = memory().counters();
+  EXPECT_EQ(wrong, 0);
+  EXPECT_LE(after.read_bytes - before.read_bytes, matrix.size * 8 * 3 / 2);
+  EXPECT_LE(after.misses - before.misses, matrix.size / kWords / 3);
+}
+
+// Compares with ordinary memory, in windows with blocks of several sizes.
+TEST_F(Paged, RandomProgramsOfPassesKeepTheContent) {
+  for (const std::int64_t mib : {16, 21, 96, 200}) {
+    memory().set_window(Bytes(mib << 20));
+    const std::int64_t size = (mib + mib / 3) << 17;  // words
+    const Array array(size / kWords);
+    std::vector<std::uint64_t> plain(static_cast<std::size_t>(size));
+    std::mt19937_64 random(static_cast<std::uint64_t>(mib));
+    const auto below = [&random](std::int64_t end) {
+      return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(end));
+    };
+    for (int pass = 0; pass < 25; ++pass) {
+      const std::int64_t step = pass % 3 == 0 ? 1 : below(20'000) + 1;
+      const std::int64_t count = std::min(below(2'000'000), size / step);
+      const std::int64_t first = below(size - (count - 1) * step);
+      const bool backward = random() % 2 == 0;
+      const bool anywhere = random() % 4 == 0;
+      std::int64_t wrong = 0;
+      for (std::int64_t k = 0; k < (anywhere ? count / 100 : count); ++k) {
+        const std::int64_t i =
+            anywhere ? below(size) : first + (backward ? count - 1 - k : k) * step;
+        std::uint64_t& word = plain[static_cast<std::size_t>(i)];
+        wrong += array.words[i] == word ? 0 : 1;
+        if (pass % 2 == 0) {
+          array.words[i] = word = static_cast<std::uint64_t>(k + pass);
+        }
+      }
+      EXPECT_EQ(wrong, 0) << mib << " " << pass;
+    }
+    memory().check();
+    EXPECT_LE(memory().counters().resident_bytes, mib << 20);
+    EXPECT_TRUE(std::equal(plain.begin(), plain.end(), array.words));
+  }
+}
+
+TEST_F(Paged, BlocksKeepTheirSizeWhileMemoryIsAllocated) {
+  EXPECT_EQ(PagedMemory::block_for(PagedMemory::kLeastWindow), kBlock);
+  EXPECT_EQ(PagedMemory::block_for(Bytes(200 << 20)), 16 << 10);
+  EXPECT_EQ(PagedMemory::block_for(PagedMemory::kMostWindow), PagedMemory::kLargestBlock);
+  {
+    const Array array(1);
+    memory().set_window(PagedMemory::kMostWindow);
+    EXPECT_EQ(memory().window(), PagedMemory::kMostWindow);
+    EXPECT_EQ(memory().counters().allocated_bytes, kBlock);
+  }
+  memory().set_window(PagedMemory::kMostWindow);
+  const Array array(1);
+  EXPECT_EQ(memory().counters().allocated_bytes, PagedMemory::kLargestBlock);
+}
+
 TEST_F(Paged, ReleasedMemoryIsZeroWhenItIsUsedAgain) {
   std::uint64_t* before = nullptr;
   {
@@ -121,11 +210,11 @@ TEST_F(Paged, RandomAllocationsOverlapNowhere) {
       EXPECT_EQ(last.words[0], last.words[last.size - 1]);
       arrays.pop_back();
     } else {
-      arrays.push_back(std::make_unique<Array>(static_cast<std::int64_t>(1 + random() % 40)));
+      arrays.push_back(std::make_unique<Array>(static_cast<std::int64_t>(1 + random() % 2000)));
       arrays.back()->words[0] = arrays.back()->words[arrays.back()->size - 1] = step + 1;
     }
     memory().set_window(Bytes(
-        static_cast<std::int64_t>(static_cast<std::uint64_t>(kWindow) + random() % 20) * kBlock));
+        static_cast<std::int64_t>(static_cast<std::uint64_t>(kWindow) + random() % 900) * kBlock));
     memory().check();
   }
 }
@@ -163,6 +252,34 @@ TEST_F(Paged, TheSignalIsTakenBackFromAnotherLibrary) {
   array.words[0] = 1;
   EXPECT_EQ(others, 0);
   EXPECT_EXIT(*reinterpret_cast<volatile int*>(16) = 1, testing::ExitedWithCode(7), "");
+}
+
+// Python's faulthandler and other runtimes give signals a small stack.
+TEST_F(Paged, TheHandlerNeedsLittleOfTheStack) {
+  constexpr char kUnused = 0x5a;
+  std::vector<char> bytes(std::size_t{1} << 17, kUnused);
+  std::thread([&bytes] {
+    stack_t stack{};
+    stack.ss_sp = bytes.data();
+    stack.ss_size = bytes.size();
+    ASSERT_EQ(sigaltstack(&stack, nullptr), 0);
+    const Array array(2 * kWindow);
+    std::mt19937_64 random(5);
+    for (std::int64_t i = 0; i < array.size; i += kWords) {
+      array.words[i] = 1;
+    }
+    for (int i = 0; i < 2000; ++i) {
+      ++array.words[random() % static_cast<std::uint64_t>(array.size)];
+    }
+    stack.ss_flags = SS_DISABLE;
+    ASSERT_EQ(sigaltstack(&stack, nullptr), 0);
+  }).join();
+  const auto used = std::count_if(
+      std::find_if(bytes.begin(), bytes.end(), [](char byte) { return byte != kUnused; }),
+      bytes.end(), [](char) { return true; });
+  EXPECT_GT(used, 0);
+  // The frame of the signal, and that of the calls.
+  EXPECT_LE(used, sysconf(_SC_MINSIGSTKSZ) + 4096);
 }
 
 TEST_F(Paged, ADirectoryInMemoryIsRefused) {

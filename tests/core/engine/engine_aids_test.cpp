@@ -20,15 +20,14 @@ Options options(Bytes budget, const TestAids& aids) {
 
 TEST(TestAids, AreParsed) {
   const TestAids all = parse_test_aids(
-      "poison,shake,in-place,delay=50,fail-allocation=17,fail-replay=3,fail-spill=2,fail-fetch=4,"
-      "force-"
-      "eviction=5,"
-      "persistent");
-  EXPECT_TRUE(all.poison && all.shake && all.in_place && all.persistent && all.any());
+      "poison,shake,in-place,page,delay=50,fail-allocation=17,fail-replay=3,fail-spill=2,"
+      "fail-fetch=4,fail-page=6,force-eviction=5,persistent");
+  EXPECT_TRUE(all.poison && all.shake && all.in_place && all.page && all.persistent && all.any());
   EXPECT_EQ(all.fail_allocation, 17);
   EXPECT_EQ(all.fail_replay, 3);
   EXPECT_EQ(all.fail_spill, 2);
   EXPECT_EQ(all.fail_fetch, 4);
+  EXPECT_EQ(all.fail_page, 6);
   EXPECT_EQ(all.force_eviction, 5);
   EXPECT_EQ(all.delay, 50);
   EXPECT_FALSE(TestAids().any());

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parents[1]
+PAGED = "../spill/test_paged_results.py::test_results_larger_than_the_budget"
 SUITES = ["test_composites.py", "../torch_compat/test_opaque_ops.py", "test_contract_versions.py"]
 
 
@@ -15,6 +16,10 @@ SUITES = ["test_composites.py", "../torch_compat/test_opaque_ops.py", "test_cont
     ("kind", "suites"),
     [
         ("fail-allocation", SUITES),
+        (
+            "fail-allocation",
+            [f"{PAGED}[in_place-None-2]", f"{PAGED}[volume-256MiB-1]"],
+        ),
         ("fail-replay", SUITES),
         ("fail-spill", ["../spill/test_spill.py::test_a_training_fits_below_its_state"]),
         ("fail-fetch", ["../spill/test_spill.py::test_a_training_fits_below_its_state"]),

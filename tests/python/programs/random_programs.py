@@ -48,8 +48,17 @@ COUNTS = (
     "listed_evictions",
     "fetches",
 )
+"""Of the run's statistics, in each row. `paged_bytes` is there, too."""
 MARK = "mark()"
 STEPS = 4  # repetitions of a program that is a step
+
+
+PAGE_WINDOW = 2**24
+
+
+def pages(seed: int) -> bool:
+    """Whether all results that may be paged are paged."""
+    return seed % 8 == 6
 
 
 def repeats(seed: int) -> bool:
@@ -151,7 +160,9 @@ def compare(index: int, plain: dict[str, Any], watched: dict[str, Any], ignore: 
 
 
 def differential(lines: list[str], options: dict[str, Any], tight: bool) -> Any:
-    """Raises Wrong, or returns the run's statistics."""
+    """Raises Wrong, or returns the run's statistics and those of its paged results."""
+    if "page_window" in options:
+        os.environ["RECOUP_TEST_AIDS"] = "page"
     plain = run_plain(lines)
     trace = Trace()
     torch.manual_seed(0)
@@ -181,7 +192,7 @@ def differential(lines: list[str], options: dict[str, Any], tight: bool) -> Any:
         seen = look(env)
         seen["gen"] = before["gen"]
         compare(end, before, seen, ignore=".grad")
-    return run.stats()
+    return run.stats(), run.paged_results()
 
 
 def choose_options(seed: int, peak_bytes: int) -> tuple[dict[str, Any], bool]:
@@ -209,6 +220,9 @@ def choose_options(seed: int, peak_bytes: int) -> tuple[dict[str, Any], bool]:
     else:
         options["budget"] = ENOUGH_BYTES
         options["evict_after_op"] = chance.random() < 0.6
+    if pages(seed):
+        options["page_window"] = PAGE_WINDOW
+        options["budget"] += PAGE_WINDOW
     return options, tight
 
 
@@ -303,8 +317,9 @@ def run_seed(seed: int, length: int, shrink: bool) -> dict[str, Any]:
         options, tight = choose_options(seed, answer["value"])
 
         def work() -> dict[str, int]:
-            stats = differential(lines, options, tight)
-            return {name: getattr(stats, name) for name in COUNTS}
+            stats, paged = differential(lines, options, tight)
+            counts = {name: int(getattr(stats, name)) for name in COUNTS}
+            return counts | {"paged_bytes": paged.most_bytes if paged else 0}
 
         answer = in_child(work)
     row = {"seed": seed, "lines": len(lines), **answer}

@@ -51,7 +51,7 @@ def test_random_programs(seeds: str) -> None:
     assert_all_right(rows)
     first, last = map(int, seeds.split(":"))
     assert len(rows) == last - first
-    totals = {name: sum(row["value"][name] for row in rows) for name in COUNTS}
+    totals = {name: sum(row["value"][name] for row in rows) for name in (*COUNTS, "paged_bytes")}
     # The full run has far more than 10,000 replays; each chunk must have its part.
     assert totals["op_count"] > 10_000 // len(CHUNKS)
     # Few of these programs have a spill tier.

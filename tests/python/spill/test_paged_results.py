@@ -1,6 +1,7 @@
 """Results that do not fit in the budget: their bits, the budget, and what they cannot do."""
 
 import copy
+import gc
 import os
 import pickle
 import subprocess
@@ -86,6 +87,25 @@ def test_results_larger_than_the_budget(name: str, spill: str | None, threads: i
     assert paged.read_bytes > 0 and paged.written_bytes > 0 and paged.disk_ns > 0
     assert "were paged: at most" in run.report()
     torch.set_num_threads(2)
+
+
+@pytest.mark.parametrize("lasts", ["", ",persistent"])
+@pytest.mark.parametrize("number", [1, 2, 3, 5])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_disk_that_is_full_for_a_result(
+    name: str, number: int, lasts: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = PROGRAMS[name]()
+    monkeypatch.setenv("RECOUP_TEST_AIDS", f"fail-page={number}{lasts}")
+    with recoup.budget("24MiB", options=PAGED) as run:
+        try:
+            assert bits_equal(PROGRAMS[name](), plain)  # fewer results are paged
+        except recoup.OutOfBudgetError as error:
+            assert "No space left on device" in str(error), str(error)
+        run.check()
+        gc.collect()
+        paged = run.paged_results()
+        assert paged is None or paged.now_bytes == 0
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -49,7 +49,7 @@ EXCEPTIONS = [
     Exempt(
         r"csrc/disk/",
         "temporary files|cannot be|cannot write|does not respond|the disk of|paged memory|a block|"
-        "no access to it",
+        "no access to it|system refuses copies",
         _DISK,
     ),
     Exempt(r"csrc/engine/program/user_requests\.cpp", "directories for temporary files", _DISK),

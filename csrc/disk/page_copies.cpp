@@ -1,0 +1,169 @@
+#include "csrc/disk/page_copies.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <numeric>
+#include <system_error>
+
+#include "csrc/disk/handler_calls.h"
+
+#if __has_include(<liburing.h>) && defined(RECOUP_WITH_URING)
+#include <liburing.h>
+#endif
+
+namespace recoup::detail {
+
+#if __has_include(<liburing.h>) && defined(RECOUP_WITH_URING)
+
+struct PageCopies::Ring {
+  // The first call also resolves the functions that the handler calls.
+  static std::unique_ptr<Ring> make() {
+    auto made = std::make_unique<Ring>();
+    made->usable = io_uring_queue_init(kMostRuns, &made->ring, 0) == 0;
+    if (!made->usable) {
+      return nullptr;
+    }
+    io_uring_sqe* const entry = io_uring_get_sqe(&made->ring);
+    io_uring_prep_nop(entry);
+    io_uring_sqe_set_data64(entry, 0);
+    return made->wait(1) == 0 ? std::move(made) : nullptr;
+  }
+  Ring() = default;
+  ~Ring() {
+    if (usable) {
+      io_uring_queue_exit(&ring);
+    }
+  }
+  Ring(const Ring&) = delete;
+  Ring& operator=(const Ring&) = delete;
+
+  // Submits what was prepared. The number of copies that failed, or were cut short.
+  int wait(unsigned count) {
+    int failed = 0;
+    for (unsigned ended = 0; ended < count;) {
+      const int submitted = io_uring_submit_and_wait(&ring, 1);
+      if (submitted < 0 && submitted != -EINTR && submitted != -EAGAIN && submitted != -EBUSY) {
+        give_up("the system refuses copies between memory and disk");
+      }
+      io_uring_cqe* entry = nullptr;
+      while (io_uring_peek_cqe(&ring, &entry) == 0) {
+        failed += entry->res == static_cast<int>(io_uring_cqe_get_data64(entry)) ? 0 : 1;
+        io_uring_cqe_seen(&ring, entry);
+        ++ended;
+      }
+    }
+    return failed;
+  }
+
+  io_uring ring{};
+  bool usable = false;
+};
+
+// False: not all was copied.
+bool PageCopies::copy_in_ring(Runs runs, bool writes) {
+  char* at = buffer_;
+  for (const Run& run : runs) {
+    io_uring_sqe* const entry = io_uring_get_sqe(&ring_->ring);
+    const auto size = static_cast<unsigned>(run.size);
+    const auto offset = static_cast<__u64>(run.offset);
+    if (writes) {
+      io_uring_prep_write(entry, disk_, at, size, offset);
+    } else {
+      io_uring_prep_read(entry, disk_, at, size, offset);
+    }
+    io_uring_sqe_set_data64(entry, size);
+    at += run.size;
+  }
+  return ring_->wait(static_cast<unsigned>(runs.size())) == 0;
+}
+
+#else
+
+struct PageCopies::Ring {
+  static std::unique_ptr<Ring> make() { return nullptr; }
+};
+
+bool PageCopies::copy_in_ring(Runs, bool) { return false; }
+
+#endif
+
+PageCopies::PageCopies() {
+  void* const memory =
+      mmap(nullptr, kBuffer, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) {
+    throw std::system_error(errno, std::generic_category(),
+                            "recoup: no memory for the copies of paged memory");
+  }
+  buffer_ = static_cast<char*>(memory);
+  ring_ = Ring::make();
+}
+
+PageCopies::~PageCopies() { munmap(buffer_, kBuffer); }
+
+void PageCopies::use(int memory, int disk, bool direct) {
+  memory_ = memory;
+  disk_ = disk;
+  direct_ = direct;
+}
+
+void PageCopies::from_memory(Runs runs) {
+  char* at = buffer_;
+  for (const Run& run : runs) {
+    if (!read_whole(memory_, at, run.size, run.offset)) {
+      give_up("a block in memory cannot be read");
+    }
+    at += run.size;
+  }
+}
+
+void PageCopies::to_memory(Runs runs) {
+  const char* at = buffer_;
+  for (const Run& run : runs) {
+    if (!write_whole(memory_, at, run.size, run.offset)) {
+      give_up("the system has no memory for a block");
+    }
+    at += run.size;
+  }
+}
+
+void PageCopies::from_disk(Runs runs) {
+  if (ring_ == nullptr || runs.size() == 1 || !copy_in_ring(runs, false)) {
+    char* at = buffer_;
+    for (const Run& run : runs) {
+      if (!read_whole(disk_, at, run.size, run.offset)) {
+        give_up("the disk of the spill tier cannot be read");
+      }
+      at += run.size;
+    }
+  }
+  drop_from_page_cache(runs);
+}
+
+void PageCopies::to_disk(Runs runs) {
+  if (ring_ == nullptr || runs.size() == 1 || !copy_in_ring(runs, true)) {
+    const char* at = buffer_;
+    for (const Run& run : runs) {
+      if (!write_whole(disk_, at, run.size, run.offset)) {
+        give_up("the disk of the spill tier cannot be written");
+      }
+      at += run.size;
+    }
+  }
+  if (!direct_ && !runs.empty()) {
+    fdatasync(disk_);
+  }
+  drop_from_page_cache(runs);
+}
+
+void PageCopies::drop_from_page_cache(Runs runs) const {
+  if (!direct_) {
+    for (const Run& run : runs) {
+      posix_fadvise(disk_, run.offset, run.size, POSIX_FADV_DONTNEED);
+    }
+  }
+}
+
+}  // namespace recoup::detail
