@@ -12,11 +12,10 @@ replay the same, `-` if the run does not fit.
 
 import argparse
 import tempfile
-from collections.abc import Iterable
 from pathlib import Path
 
 import torch
-from measure import write_result
+from measure import print_markdown, write_result
 
 import recoup
 from recoup.bench.nets.net import Net
@@ -81,10 +80,6 @@ def row_of(name: str, trace: recoup.Trace) -> dict[str, str]:
     return row
 
 
-def print_row(cells: Iterable[str]) -> None:
-    print(f"| {' | '.join(cells)} |", flush=True)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description="Least budgets with results in place.")
     parser.add_argument("--real", action="store_true", help="also GPT-2 of published size")
@@ -93,14 +88,8 @@ def main() -> None:
     named = [(net.name, net) for net in NETS]
     if options.real:
         named.append(("gpt2, 124M", real_net_named("gpt2").net))
-    rows: list[dict[str, str]] = []
     with tempfile.TemporaryDirectory() as folder:
-        for name, net in named:
-            rows.append(row_of(name, recorded(net, Path(folder))))
-            if len(rows) == 1:
-                print_row(rows[0])
-                print_row("---" for _ in rows[0])
-            print_row(rows[-1].values())
+        rows = print_markdown(row_of(name, recorded(net, Path(folder))) for name, net in named)
     write_result(options.json, "in place", rows)
 
 

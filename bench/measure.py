@@ -151,6 +151,17 @@ def write_result(path: Path | None, name: str, rows: Iterable[dict[str, Any]]) -
         path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
+def print_markdown(rows: Iterable[dict[str, str]]) -> list[dict[str, str]]:
+    """Prints a table in Markdown, each row when it is known. Returns the rows."""
+    known: list[dict[str, str]] = []
+    for row in rows:
+        lines = [row.values()] if known else [row.keys(), ["---"] * len(row), row.values()]
+        for cells in lines:
+            print(f"| {' | '.join(cells)} |", flush=True)
+        known.append(row)
+    return known
+
+
 def print_table(
     title: str, columns: Iterable[str], rows: Iterable[Iterable[str]], *, texts: int = 1
 ) -> None:

@@ -12,14 +12,14 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from measure import write_result
+from measure import print_markdown, write_result
 
 import recoup
 
@@ -116,7 +116,7 @@ def measured(program: Program, paged: bool) -> dict[str, Any]:
     }
 
 
-def row_of(name: str) -> dict[str, Any]:
+def row_of(name: str) -> dict[str, str]:
     """Both ways, each in a process of its own."""
     plain, paged = (
         json.loads(
@@ -144,10 +144,6 @@ def row_of(name: str) -> dict[str, Any]:
     }
 
 
-def print_row(cells: Iterable[str]) -> None:
-    print(f"| {' | '.join(cells)} |", flush=True)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description="Programs with a tensor larger than the budget.")
     parser.add_argument("--programs", nargs="+", choices=PROGRAMS, default=list(PROGRAMS))
@@ -158,13 +154,7 @@ def main() -> None:
     if options.one:
         print(json.dumps(measured(PROGRAMS[options.one], options.paged)))
         return
-    rows: list[dict[str, str]] = []
-    for name in options.programs:
-        rows.append(row_of(name))
-        if len(rows) == 1:
-            print_row(rows[0])
-            print_row("---" for _ in rows[0])
-        print_row(rows[-1].values())
+    rows = print_markdown(map(row_of, options.programs))
     write_result(options.json, "paged results", rows)
 
 

@@ -46,7 +46,8 @@ PagedMemory& PagedMemory::in(const std::string& directory) {
     memory =
         new PagedMemory(directory);  // never destroyed: tensors may live as long as the process
     of_this_process.store(memory, std::memory_order_release);
-    pthread_atfork(&PagedMemory::before_fork, &PagedMemory::after_fork, &PagedMemory::after_fork);
+    pthread_atfork(&PagedMemory::before_fork, &PagedMemory::after_fork,
+                   &PagedMemory::after_fork_in_child);
   } else {
     memory->use(directory);
   }
@@ -104,6 +105,14 @@ void PagedMemory::use(const std::string& directory) {
 // The child's tables must be whole: its handler looks for the tensor that it has no access to.
 void PagedMemory::before_fork() noexcept { PageLock::take(of_process()->holder_); }
 void PagedMemory::after_fork() noexcept { PageLock::release(of_process()->holder_); }
+// The mappings do not exist in the child, but for systems without MADV_DONTFORK, such as qemu's
+// emulation of programs.
+void PagedMemory::after_fork_in_child() noexcept {
+  for (const auto& [address, tensor] : of_process()->tensors_) {
+    (void)mprotect(tensor.address, static_cast<std::size_t>(tensor.size), PROT_NONE);
+  }
+  after_fork();
+}
 
 bool PagedMemory::has(const void* address) const noexcept {
   if (getpid() != owner_) {

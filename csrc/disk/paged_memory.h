@@ -140,6 +140,7 @@ class PagedMemory {
   static void pass_on(int signal, siginfo_t* info, void* context);
   static void before_fork() noexcept;
   static void after_fork() noexcept;
+  static void after_fork_in_child() noexcept;
   void install();
   void use(const std::string& directory);
   void map(Tensor& tensor) const;

@@ -118,9 +118,7 @@ void Session::charge_page_window() {
   } catch (const OutOfBudget& error) {
     throw PoolOutOfMemory(error.report(), this);
   }
-  if (paged.window() != page_window_) {
-    paged.set_window(page_window_);
-  }
+  paged.set_window(page_window_);
   if (!std::exchange(pages_, true)) {
     paged.reset_most();
     paged_before_ = use_of(paged);
