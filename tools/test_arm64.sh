@@ -40,12 +40,13 @@ else
   # qemu refuses /proc/self/status and /proc/self/fd (ELOOP), which the first three read. The last one expects
   # nothing on stderr, where PyTorch writes that it does not know the emulated processor.
   spill=tests/python/spill/test_spill.py
+  # A process for each file: qemu's memory for the mappings of a process grows until its end.
+  for file in contract/test_contract_replays contract/test_contract_versions torch_compat/test_settings; do
+    run -m "not slow" tests/python/$file.py
+  done
   run -m "not slow" --deselect $spill::test_a_spill_tier_uses_little_memory \
     --deselect $spill::test_wrong_data_from_the_disk_is_an_error \
     --deselect $spill::test_recomputable_values_do_not_need_a_good_disk \
-    --deselect $spill::test_no_value_is_fetched_at_the_end_of_the_process \
-    tests/python/contract/test_contract_replays.py \
-    tests/python/contract/test_contract_versions.py tests/python/torch_compat/test_settings.py \
-    $spill
+    --deselect $spill::test_no_value_is_fetched_at_the_end_of_the_process $spill
   RECOUP_FUZZ_SEEDS=${RECOUP_FUZZ_SEEDS:-0:8} run -m slow tests/python/programs/test_random_programs.py
 fi

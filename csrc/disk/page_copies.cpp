@@ -19,6 +19,7 @@ namespace recoup::detail {
 #if __has_include(<liburing.h>) && defined(RECOUP_WITH_URING)
 
 struct PageCopies::Ring {
+  static constexpr int kMostRefused = 1000;
   // The first call also resolves the functions that the handler calls.
   static std::unique_ptr<Ring> make() {
     auto made = std::make_unique<Ring>();
@@ -43,9 +44,15 @@ struct PageCopies::Ring {
   // Submits what was prepared. The number of copies that failed, or were cut short.
   int wait(unsigned count) {
     int failed = 0;
+    int refused = 0;
     for (unsigned ended = 0; ended < count;) {
       const int submitted = io_uring_submit_and_wait(&ring, 1);
-      if (submitted < 0 && submitted != -EINTR && submitted != -EAGAIN && submitted != -EBUSY) {
+      if (submitted == -EAGAIN || submitted == -EBUSY) {  // the system lacks memory for it
+        constexpr timespec kWait{.tv_sec = 0, .tv_nsec = 1'000'000};
+        nanosleep(&kWait, nullptr);
+      }
+      refused += submitted < 0 && submitted != -EINTR ? 1 : 0;
+      if (refused == kMostRefused) {
         give_up("the system refuses copies between memory and disk");
       }
       io_uring_cqe* entry = nullptr;

@@ -14,10 +14,8 @@ namespace recoup::detail {
 class PageLock {
  public:
   // `holder`: the thread that has the lock; 0: none.
-  explicit PageLock(std::atomic<pid_t>& holder) noexcept : holder_(holder) {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &before_);
+  explicit PageLock(std::atomic<pid_t>& holder) noexcept
+      : holder_(holder), before_(block_signals()) {
     take(holder_);
   }
   ~PageLock() {
@@ -27,6 +25,14 @@ class PageLock {
   PageLock(const PageLock&) = delete;
   PageLock& operator=(const PageLock&) = delete;
 
+  // Returns the mask from before.
+  static sigset_t block_signals() noexcept {
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &before);
+    return before;
+  }
   static void take(std::atomic<pid_t>& holder) noexcept {
     const pid_t thread = gettid();
     for (pid_t none = 0; !holder.compare_exchange_weak(none, thread, std::memory_order_acquire);

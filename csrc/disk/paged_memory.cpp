@@ -20,11 +20,39 @@ namespace recoup::detail {
 namespace {
 
 std::atomic<PagedMemory*> of_this_process{nullptr};
+// In a forked child: that of its parent.
+std::atomic<const PagedMemory*> of_parent{nullptr};
 // The action that SIGSEGV had before.
 struct sigaction previous_action{};
+// Number of the action that is installed; kept in its mask.
+unsigned generation = 0;
+sigset_t mask_before_fork;
 
 [[noreturn]] void refuse_paged(const char* what) {
   throw std::system_error(errno, std::generic_category(), what);
+}
+
+// Signals that say by their absence from an action's mask which of them it is.
+constexpr unsigned kGenerationBits = 6;
+constexpr unsigned kGenerations = 1U << kGenerationBits;
+
+sigset_t mask_of(unsigned number) {
+  sigset_t mask;
+  sigfillset(&mask);
+  for (unsigned bit = 0; bit < kGenerationBits; ++bit) {
+    if ((number >> bit & 1) != 0) {
+      sigdelset(&mask, SIGRTMAX - static_cast<int>(bit));
+    }
+  }
+  return mask;
+}
+
+unsigned generation_of(const sigset_t& mask) {
+  unsigned number = 0;
+  for (unsigned bit = 0; bit < kGenerationBits; ++bit) {
+    number |= sigismember(&mask, SIGRTMAX - static_cast<int>(bit)) == 0 ? 1U << bit : 0U;
+  }
+  return number;
 }
 
 void* map_zeros(std::int64_t size) {
@@ -46,8 +74,9 @@ PagedMemory& PagedMemory::in(const std::string& directory) {
     memory =
         new PagedMemory(directory);  // never destroyed: tensors may live as long as the process
     of_this_process.store(memory, std::memory_order_release);
-    pthread_atfork(&PagedMemory::before_fork, &PagedMemory::after_fork,
-                   &PagedMemory::after_fork_in_child);
+    static const int forks = pthread_atfork(&PagedMemory::before_fork, &PagedMemory::after_fork,
+                                            &PagedMemory::after_fork_in_child);
+    (void)forks;
   } else {
     memory->use(directory);
   }
@@ -66,7 +95,7 @@ std::int64_t PagedMemory::block_for(Bytes window) {
 }
 
 PagedMemory::PagedMemory(const std::string& directory)
-    : owner_(getpid()), ring_(std::make_unique<Slot[]>(kMostBlocks)) {
+    : ring_(std::make_unique<Slot[]>(kMostBlocks)) {
   use(directory);
   resident_file_ = memfd_create("recoup-paged", MFD_CLOEXEC);
   if (resident_file_ < 0 || ftruncate(resident_file_, kFileBytes) != 0) {
@@ -86,10 +115,10 @@ PagedMemory::PagedMemory(const std::string& directory)
 
 void PagedMemory::use(const std::string& directory) {
   const std::string place = directory.empty() ? default_directory() : directory;
-  refuse_memory(place);
   if (place == directory_ || counters().allocated_bytes > 0) {
     return;
   }
+  refuse_memory(place);
   const UnnamedFile file = make_unnamed_file(place, true);
   if (disk_file_ >= 0) {
     close(disk_file_);
@@ -102,22 +131,43 @@ void PagedMemory::use(const std::string& directory) {
 
 // ---- fork ----
 
-// The child's tables must be whole: its handler looks for the tensor that it has no access to.
-void PagedMemory::before_fork() noexcept { PageLock::take(of_process()->holder_); }
-void PagedMemory::after_fork() noexcept { PageLock::release(of_process()->holder_); }
-// The mappings do not exist in the child, but for systems without MADV_DONTFORK, such as qemu's
-// emulation of programs.
+// The tables of a child must be whole: it looks there for the tensors that it has no access to.
+void PagedMemory::before_fork() noexcept {
+  PagedMemory* const memory = of_process();
+  if (memory != nullptr) {
+    const sigset_t before = PageLock::block_signals();
+    PageLock::take(memory->holder_);
+    mask_before_fork = before;
+  }
+}
+
+void PagedMemory::after_fork() noexcept {
+  PagedMemory* const memory = of_process();
+  if (memory != nullptr) {
+    const sigset_t before = mask_before_fork;
+    PageLock::release(memory->holder_);
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  }
+}
+
+// Not MADV_DONTFORK: other memory of the child could get the addresses.
 void PagedMemory::after_fork_in_child() noexcept {
-  for (const auto& [address, tensor] : of_process()->tensors_) {
-    (void)mprotect(tensor.address, static_cast<std::size_t>(tensor.size), PROT_NONE);
+  const PagedMemory* const memory = of_process();
+  if (memory == nullptr) {
+    return;
+  }
+  for (const auto& [address, tensor] : memory->tensors_) {
+    if (mmap(tensor.address, static_cast<std::size_t>(tensor.size), PROT_NONE,
+             MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) == MAP_FAILED) {
+      give_up("a forked child has no access to it");
+    }
   }
   after_fork();
+  of_parent.store(memory);
+  of_this_process.store(nullptr);
 }
 
 bool PagedMemory::has(const void* address) const noexcept {
-  if (getpid() != owner_) {
-    return false;
-  }
   const PageLock locked(holder_);
   return find(address) != nullptr;
 }
@@ -135,68 +185,70 @@ const PagedMemory::Tensor* PagedMemory::find(const void* address) const noexcept
 // ---- the signal ----
 
 // Other libraries, such as Python's faulthandler, may have taken the signal since the last time.
+// The mask of the action says which time it was.
 void PagedMemory::install() {
   struct sigaction now{};
   sigaction(SIGSEGV, nullptr, &now);
-  if ((now.sa_flags & SA_SIGINFO) != 0 && now.sa_sigaction == &PagedMemory::handle) {
+  if ((now.sa_flags & SA_SIGINFO) != 0 && now.sa_sigaction == &PagedMemory::handle &&
+      generation_of(now.sa_mask) == generation) {
     return;
   }
-  previous_action = now;
+  if ((now.sa_flags & SA_SIGINFO) == 0 || now.sa_sigaction != &PagedMemory::handle) {
+    previous_action = now;
+  }
+  generation = (generation + 1) % kGenerations;
   struct sigaction ours{};
   ours.sa_sigaction = &PagedMemory::handle;
   ours.sa_flags = SA_SIGINFO | SA_ONSTACK;
-  sigfillset(&ours.sa_mask);
+  ours.sa_mask = mask_of(generation);
   if (sigaction(SIGSEGV, &ours, nullptr) != 0) {
     refuse_paged("recoup: the signal handler of paged memory cannot be installed");
   }
 }
 
-// Passes a signal that is not for paged memory to the action from before. If the same access faults
-// again, that action has not removed the cause: the default action ends the process. (Python's
-// faulthandler installs the handler again that it found, which is this one.)
+// Passes a signal that is not for paged memory to the action from before. If that has installed the
+// action again that it found, which may be an earlier one of this class, it will not handle the
+// signal any more. (Python's faulthandler does so when it has written its report.)
 void PagedMemory::pass_on(int signal, siginfo_t* info, void* context) {
-  static std::atomic<const void*> last_address{nullptr};
-  static std::atomic<std::uintptr_t> last_instruction{0};
-  const std::uintptr_t instruction = instruction_of(context);
   const struct sigaction& before = previous_action;
-  const bool same_address = last_address.exchange(info->si_addr) == info->si_addr;
-  const bool again = last_instruction.exchange(instruction) == instruction && same_address;
-  if (!again && (before.sa_flags & SA_SIGINFO) != 0 && before.sa_sigaction != nullptr) {
+  if ((before.sa_flags & SA_SIGINFO) != 0 && before.sa_sigaction != nullptr) {
     before.sa_sigaction(signal, info, context);
-    last_instruction = instruction_of(context) == instruction ? instruction : 0;
-    return;
-  }
-  if (!again && (before.sa_flags & SA_SIGINFO) == 0 && before.sa_handler != SIG_DFL &&
-      before.sa_handler != SIG_IGN) {
+  } else if ((before.sa_flags & SA_SIGINFO) == 0 && before.sa_handler != SIG_DFL &&
+             before.sa_handler != SIG_IGN) {
     before.sa_handler(signal);
+  } else {
+    std::signal(signal, SIG_DFL);
+    if (info->si_code <= 0) {
+      raise(signal);  // it was sent, and no access is repeated; delivered when this handler returns
+    }
     return;
   }
-  std::signal(signal, SIG_DFL);
-  if (info->si_code <= 0) {
-    raise(signal);  // it was sent, and no access is repeated; delivered when this handler returns
+  struct sigaction now{};
+  sigaction(signal, nullptr, &now);
+  if ((now.sa_flags & SA_SIGINFO) != 0 && now.sa_sigaction == &PagedMemory::handle &&
+      generation_of(now.sa_mask) != generation) {
+    std::signal(signal, SIG_DFL);
   }
 }
 
 void PagedMemory::handle(int signal, siginfo_t* info, void* context) {
-  PagedMemory* const memory = of_process();
-  // A signal that was sent has no address. A fault in paged memory's own code is none of a kernel.
-  if (memory == nullptr || info->si_code <= 0 || PageLock::is_held_here(memory->holder_)) {
-    pass_on(signal, info, context);
-    return;
-  }
   const int error = errno;
+  PagedMemory* const memory = of_process();
   bool found = false;
-  {
+  // A signal that was sent has no address. A fault in paged memory's own code is none of a kernel.
+  const bool is_access = info->si_code > 0;
+  if (is_access && memory != nullptr && !PageLock::is_held_here(memory->holder_)) {
     const PageLock locked(memory->holder_);
     const Tensor* const tensor = memory->find(info->si_addr);
     found = tensor != nullptr;
     if (found) {
-      if (getpid() != memory->owner_) {
-        give_up("a forked child has no access to it");
-      }
       memory->enter(const_cast<Tensor&>(*tensor),
                     static_cast<char*>(info->si_addr) - tensor->address);
     }
+  }
+  const PagedMemory* const parent = of_parent.load();
+  if (is_access && !found && parent != nullptr && parent->find(info->si_addr) != nullptr) {
+    give_up("a forked child has no access to it");
   }
   if (!found) {
     pass_on(signal, info, context);
@@ -239,14 +291,12 @@ void PagedMemory::map(Tensor& tensor) const {
   }
   tensor.address = static_cast<char*>(addresses);
   const auto size = static_cast<std::size_t>(tensor.size);
-  // A child's blocks would be those of its parent.
-  madvise(addresses, size, MADV_DONTFORK);
   madvise(addresses, size, MADV_DONTDUMP);
   madvise(addresses, size, MADV_NOHUGEPAGE);  // a fault would take more than a block
 }
 
 void* PagedMemory::allocate(Bytes size) {
-  RECOUP_CHECK(size > Bytes(0) && getpid() == owner_);
+  RECOUP_CHECK(size > Bytes(0));
   const PageLock locked(holder_);
   Tensor tensor{.address = nullptr,
                 .offset = 0,
@@ -263,12 +313,27 @@ void* PagedMemory::allocate(Bytes size) {
   }
   const auto [offset, free] = *found;
   tensor.offset = offset;
-  if (const int error = posix_fallocate(disk_file_, offset, tensor.size); error != 0) {
-    // What it has got so far.
-    (void)fallocate(disk_file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, tensor.size);
-    errno = error;
-    refuse_paged("recoup: the disk of the spill tier has no room for a tensor in paged memory");
+  if (free > tensor.size) {
+    free_.emplace(offset + tensor.size, free - tensor.size);
   }
+  free_.erase(offset);
+  try {
+    // Not posix_fallocate, which writes where the file system has no such function.
+    if (fallocate(disk_file_, 0, offset, tensor.size) != 0) {
+      refuse_paged("recoup: the disk of the spill tier has no room for a tensor in paged memory");
+    }
+    add(tensor);
+  } catch (...) {
+    give_back(offset, tensor.size);
+    throw;
+  }
+  counters_.allocated_bytes += tensor.size;
+  counters_.most_bytes = std::max(counters_.most_bytes, counters_.allocated_bytes);
+  return tensor.address;
+}
+
+// Gives a tensor its table and its addresses.
+void PagedMemory::add(Tensor& tensor) {
   const std::int64_t table = table_bytes(tensor);
   tensor.blocks = static_cast<Block*>(map_zeros(table));
   tensor.groups = reinterpret_cast<Group*>(tensor.blocks + tensor.size / block_);
@@ -276,25 +341,22 @@ void* PagedMemory::allocate(Bytes size) {
     map(tensor);
     tensors_.emplace(tensor.address, tensor);
   } catch (...) {
+    if (tensor.address != nullptr) {
+      munmap(tensor.address, static_cast<std::size_t>(tensor.size));
+    }
     munmap(tensor.blocks, static_cast<std::size_t>(table));
     throw;
   }
-  free_.erase(found);
-  if (free > tensor.size) {
-    free_.emplace(offset + tensor.size, free - tensor.size);
-  }
-  counters_.allocated_bytes += tensor.size;
-  counters_.most_bytes = std::max(counters_.most_bytes, counters_.allocated_bytes);
-  return tensor.address;
 }
 
 void PagedMemory::release(void* memory) noexcept {
-  if (getpid() != owner_) {
-    return;  // the file is the parent's
-  }
   const PageLock locked(holder_);
   const auto found = tensors_.find(static_cast<const char*>(memory));
-  RECOUP_CHECK(found != tensors_.end());
+  if (found == tensors_.end()) {
+    const PagedMemory* const parent = of_parent.load();
+    RECOUP_CHECK(parent != nullptr && parent->find(memory) != nullptr);
+    return;
+  }
   const Tensor tensor = found->second;
   for (std::int64_t i = 0; i < resident_; ++i) {
     Slot& slot = ring_[static_cast<std::size_t>((oldest_ + i) % kMostBlocks)];
@@ -304,11 +366,16 @@ void PagedMemory::release(void* memory) noexcept {
   counters_.allocated_bytes -= tensor.size;
   munmap(tensor.address, static_cast<std::size_t>(tensor.size));
   munmap(tensor.blocks, static_cast<std::size_t>(table_bytes(tensor)));
+  give_back(tensor.offset, tensor.size);
+}
+
+// Makes a range of both files free.
+void PagedMemory::give_back(std::int64_t offset, std::int64_t size) noexcept {
   // If the disk's file system cannot, its file keeps its size.
   for (const int file : {resident_file_, disk_file_}) {
-    (void)fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, tensor.offset, tensor.size);
+    (void)fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, size);
   }
-  auto [range, added] = free_.emplace(tensor.offset, tensor.size);
+  auto [range, added] = free_.emplace(offset, size);
   RECOUP_CHECK(added);
   if (const auto next = std::next(range);
       next != free_.end() && range->first + range->second == next->first) {

@@ -43,7 +43,8 @@ namespace recoup::detail {
 // written.
 //
 // System calls do not raise SIGSEGV: one that gets an address in a block that is not resident fails
-// with EFAULT. A forked child has no access at all.
+// with EFAULT. A forked child has no access to its parent's tensors: their addresses have no access
+// rights there, and stay taken. What it pages itself is in files of its own.
 class PagedMemory {
  public:
   static constexpr std::int64_t kLargestBlock = 256 << 10;  // bytes
@@ -81,9 +82,8 @@ class PagedMemory {
   void set_window(Bytes window);
   // Zeros. Throws std::system_error if the disk or the address space is full.
   [[nodiscard]] void* allocate(Bytes size);
-  // In a forked child: nothing.
+  // Of a parent's memory: nothing.
   void release(void* memory) noexcept;
-  // False in a forked child, whose addresses there are of other memory.
   [[nodiscard]] bool has(const void* address) const noexcept;
   [[nodiscard]] Bytes window() const { return window_bytes_; }
   [[nodiscard]] Counters counters() const;
@@ -144,6 +144,8 @@ class PagedMemory {
   void install();
   void use(const std::string& directory);
   void map(Tensor& tensor) const;
+  void add(Tensor& tensor);
+  void give_back(std::int64_t offset, std::int64_t size) noexcept;
   [[nodiscard]] std::int64_t table_bytes(const Tensor& tensor) const;
   [[nodiscard]] const Tensor* find(const void* address) const noexcept;
   // ---- in the handler, under the lock ----
@@ -167,7 +169,6 @@ class PagedMemory {
   void each_run(Slots slots, Call&& call) const;
   [[nodiscard]] PageCopies::Runs runs_of(Slots slots);
 
-  pid_t owner_;
   mutable std::atomic<pid_t> holder_{0};  // thread that has the lock
   int resident_file_ = -1;
   std::string directory_;

@@ -13,7 +13,12 @@ const PagedResults*& of_this_thread() {
   return results;
 }
 
-void delete_paged(void* memory) { PagedMemory::of_process()->release(memory); }
+void delete_paged(void* memory) {
+  // Null in a forked child: the memory is its parent's.
+  if (PagedMemory* const paged = PagedMemory::of_process()) {
+    paged->release(memory);
+  }
+}
 
 }  // namespace
 

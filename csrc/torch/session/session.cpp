@@ -97,10 +97,11 @@ Session::Session(const Options& options, c10::Device device, const StorageHooks&
 
 PagedUse Session::paged_use() const {
   const EngineLock lock(mutex_);
-  if (!pages_) {
+  // A forked child has no paged memory, or other.
+  if (paged_ == nullptr || paged_ != PagedMemory::of_process()) {
     return {};
   }
-  PagedUse use = use_of(*PagedMemory::of_process());
+  PagedUse use = use_of(*paged_);
   use.read -= paged_before_.read;
   use.written -= paged_before_.written;
   use.disk_time -= paged_before_.disk_time;
@@ -119,7 +120,7 @@ void Session::charge_page_window() {
     throw PoolOutOfMemory(error.report(), this);
   }
   paged.set_window(page_window_);
-  if (!std::exchange(pages_, true)) {
+  if (std::exchange(paged_, &paged) != &paged) {
     paged.reset_most();
     paged_before_ = use_of(paged);
   }

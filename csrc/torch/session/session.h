@@ -33,6 +33,8 @@
 
 namespace recoup::detail {
 
+class PagedMemory;
+
 // A session does not know the table of sessions: BudgetScope decides when it is in force.
 class Session {
  public:
@@ -182,9 +184,9 @@ class Session {
   const TestAids aids_;
   const Bytes page_window_;
   const std::string page_directory_;
-  bool pages_ = false;            // a result was paged
-  std::int64_t paged_count_ = 0;  // allocations of paged memory, also those that failed
-  PagedUse paged_before_;         // counts of the process before that
+  const PagedMemory* paged_ = nullptr;  // that of this process, if a result was paged
+  std::int64_t paged_count_ = 0;        // allocations of paged memory, also those that failed
+  PagedUse paged_before_;               // counts of the process before that
   mutable EngineMutex mutex_;
   Turns turns_;
   StorageRecords records_;

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <linux/magic.h>
+#include <sys/mman.h>
 #include <sys/statfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -233,6 +234,60 @@ TEST_F(Paged, AChildHasNoAccess) {
   array.words[0] = 3;
   EXPECT_DEATH(array.words[0] = 4, "a forked child has no access to it");
   EXPECT_EQ(array.words[0], 3);
+}
+
+TEST_F(Paged, AChildPagesInFilesOfItsOwn) {
+  memory().set_window(Bytes(64 << 20));
+  const Array array(6 * kWindow);
+  std::fill(array.words, array.words + array.size, std::uint64_t{7});
+  const pid_t child = fork();
+  if (child == 0) {
+    memory().set_window(PagedMemory::kLeastWindow);
+    std::uint64_t wrong = 0;
+    {
+      const Array own(2 * kWindow);
+      std::iota(own.words, own.words + own.size, std::uint64_t{0});
+      for (std::int64_t i = 0; i < own.size; ++i) {
+        wrong += own.words[i] == static_cast<std::uint64_t>(i) ? 0 : 1;
+      }
+    }
+    memory().release(array.words);  // as at the end of the child
+    // A grandchild.
+    const pid_t next = fork();
+    if (next == 0) {
+      const Array own(2);
+      own.words[0] = 1;
+      _exit(wrong == 0 ? 3 : 4);
+    }
+    int status = 0;
+    waitpid(next, &status, 0);
+    _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 5);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 3) << status;
+  EXPECT_TRUE(
+      std::all_of(array.words, array.words + array.size, [](auto word) { return word == 7; }));
+}
+
+char* barrier = nullptr;
+
+// Another library's handler repairs the same access again and again.
+TEST_F(Paged, AWriteBarrierOfAnotherLibraryGoesOn) {
+  EXPECT_EXIT(
+      {
+        barrier =
+            static_cast<char*>(mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+        std::signal(SIGSEGV, [](int) { mprotect(barrier, 4096, PROT_READ | PROT_WRITE); });
+        const Array array(2);
+        for (int i = 0; i < 50; ++i) {
+          *const_cast<volatile char*>(barrier) = 1;
+          mprotect(barrier, 4096, PROT_NONE);
+        }
+        array.words[0] = 1;
+        _exit(6);
+      },
+      testing::ExitedWithCode(6), "");
 }
 
 TEST_F(Paged, OtherFaultsEndTheProcessAsBefore) {
