@@ -62,6 +62,7 @@ def main() -> None:
     differential.bits = random_programs.bits = bits
     recoup.budget = budget
     random_programs.namespace = program_writer.namespace = namespace
+    random_programs.pages = lambda seed: False  # results on a GPU are not paged
     torch.set_default_device(DEVICE)
     # Otherwise the reference counts that some programs read depend on when autograd's thread runs.
     with torch.autograd.set_multithreading_enabled(False):

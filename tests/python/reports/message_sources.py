@@ -52,8 +52,15 @@ def differences(page: str, found: list[Template]) -> list[str]:
     for each in found:
         texts_of.setdefault(each.file, []).append(" ".join(each.text.split()))
     for file, left in _without_case(page):
+        places = dict[str, int]()
         for text in sorted(texts_of.get(file, []), key=len, reverse=True):
-            left = re.sub(rf"(?<!\S){re.escape(text)}(?!\S)", "", left)
+            if found_text := re.search(rf"(?<!\S){re.escape(text)}(?!\S)", left):
+                places[text] = found_text.start()
+                # Blanks: places of the other texts stay the same.
+                left = left.replace(text, " " * len(text))
+        ordered = [places[text] for text in dict.fromkeys(texts_of.get(file, [])) if text in places]
+        if ordered != sorted(ordered):
+            lines.append(f"{file}: the page lists its messages in another order")
         if left.strip():
             lines.append(f"{file}: it has no message {left.strip()!r}, which the page lists")
     return lines

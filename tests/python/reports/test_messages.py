@@ -181,5 +181,13 @@ def test_lint_finds_a_message_that_the_page_lacks_or_lists_for_another_file() ->
     assert message_sources.differences(page, [*found, new]) == [
         "csrc/disk/tier.cpp:7: the page lacks 'no page has ... of these words'"
     ]
+    first, second = (
+        "    a block in memory cannot be read\n",
+        "    the system has no memory for a block\n",
+    )
+    swapped = page.replace(first + second, second + first)
+    assert message_sources.differences(swapped, found) == [
+        "csrc/disk/page_copies.cpp: the page lists its messages in another order"
+    ]
     moved = page.replace("\ncsrc/disk/paged_memory.cpp:\n", "\ncsrc/disk/tier.cpp:\n")
     assert any("which the page lists" in line for line in message_sources.differences(moved, found))
