@@ -335,7 +335,7 @@ TEST_F(Paged, TheHandlerNeedsLittleOfTheStack) {
 #ifdef __SANITIZE_ADDRESS__
   constexpr std::int64_t kCalls = 16 << 10;
 #else
-  constexpr std::int64_t kCalls = 4 << 10;
+  constexpr std::int64_t kCalls = 8 << 10;
 #endif
   // The frame of the signal, and those of the calls.
   EXPECT_LE(used, sysconf(_SC_MINSIGSTKSZ) + kCalls);
