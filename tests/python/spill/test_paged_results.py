@@ -229,6 +229,38 @@ with recoup.budget("36MiB", options=recoup.Options(page_window="16MiB")) as run:
         print("right")
 """
 
+FORKS = """
+import os, recoup, torch
+torch.set_num_threads(1)
+options = recoup.Options(page_window="16MiB")
+
+def twos():
+    return torch.full((3072, 3072), 2.0).sum().item() == 2 * 3072 * 3072
+
+def in_child(work):
+    pid = os.fork()
+    if pid == 0:
+        os._exit(3 if work() else 4)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+def in_scope():
+    with recoup.budget("24MiB", options=options) as run:
+        return twos() and run.paged_results().most_bytes == 36 << 20
+
+with recoup.budget("24MiB", options=options) as run:
+    sevens = torch.full((3072, 3072), 7.0)
+    assert in_child(twos) == 3
+assert in_child(in_scope) == 3
+assert bool((sevens == 7).all())
+print("right")
+"""
+
+
+def test_a_forked_child_pages_its_own_results() -> None:
+    done = run_script(FORKS)
+    assert (done.returncode, done.stdout) == (0, "right\n"), done.stderr
+
+
 FAULTHANDLER = """
 import faulthandler, recoup, torch
 options = recoup.Options(page_window="16MiB")
