@@ -1,7 +1,6 @@
 // What the signal handler of paged memory calls: functions that a handler may call.
 #pragma once
 
-#include <ucontext.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,16 +21,6 @@ namespace recoup::detail {
   (void)!write(STDERR_FILENO, what, std::strlen(what));
   (void)!write(STDERR_FILENO, "\n", 1);
   std::abort();
-}
-
-// The address of the instruction that faulted.
-inline std::uintptr_t instruction_of(const void* context) noexcept {
-  const mcontext_t& machine = static_cast<const ucontext_t*>(context)->uc_mcontext;
-#if defined(__x86_64__)
-  return static_cast<std::uintptr_t>(machine.gregs[REG_RIP]);
-#else
-  return static_cast<std::uintptr_t>(machine.pc);
-#endif
 }
 
 inline std::int64_t now_ns() noexcept {

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <numeric>
 #include <system_error>
 
 #include "csrc/disk/handler_calls.h"
@@ -69,8 +68,11 @@ struct PageCopies::Ring {
   bool usable = false;
 };
 
-// False: not all was copied.
+// False: not all was copied. One run alone needs no ring.
 bool PageCopies::copy_in_ring(Runs runs, bool writes) {
+  if (ring_ == nullptr || runs.size() == 1) {
+    return false;
+  }
   char* at = buffer_;
   for (const Run& run : runs) {
     io_uring_sqe* const entry = io_uring_get_sqe(&ring_->ring);
@@ -116,48 +118,45 @@ void PageCopies::use(int memory, int disk, bool direct) {
   direct_ = direct;
 }
 
-void PageCopies::from_memory(Runs runs) {
+// Calls copy(bytes, run) for each run; `failure`: what ends the process if that is false.
+template <class Copy>
+void PageCopies::each(Runs runs, const char* failure, Copy&& copy) {
   char* at = buffer_;
   for (const Run& run : runs) {
-    if (!read_whole(memory_, at, run.size, run.offset)) {
-      give_up("a block in memory cannot be read");
+    if (!copy(at, run)) {
+      give_up(failure);
     }
     at += run.size;
   }
+}
+
+void PageCopies::from_memory(Runs runs) {
+  each(runs, "a block in memory cannot be read", [this](char* bytes, const Run& run) {
+    return read_whole(memory_, bytes, run.size, run.offset);
+  });
 }
 
 void PageCopies::to_memory(Runs runs) {
-  const char* at = buffer_;
-  for (const Run& run : runs) {
-    if (!write_whole(memory_, at, run.size, run.offset)) {
-      give_up("the system has no memory for a block");
-    }
-    at += run.size;
-  }
+  each(runs, "the system has no memory for a block", [this](const char* bytes, const Run& run) {
+    return write_whole(memory_, bytes, run.size, run.offset);
+  });
 }
 
 void PageCopies::from_disk(Runs runs) {
-  if (ring_ == nullptr || runs.size() == 1 || !copy_in_ring(runs, false)) {
-    char* at = buffer_;
-    for (const Run& run : runs) {
-      if (!read_whole(disk_, at, run.size, run.offset)) {
-        give_up("the disk of the spill tier cannot be read");
-      }
-      at += run.size;
-    }
+  if (!copy_in_ring(runs, false)) {
+    each(runs, "the disk of the spill tier cannot be read", [this](char* bytes, const Run& run) {
+      return read_whole(disk_, bytes, run.size, run.offset);
+    });
   }
   drop_from_page_cache(runs);
 }
 
 void PageCopies::to_disk(Runs runs) {
-  if (ring_ == nullptr || runs.size() == 1 || !copy_in_ring(runs, true)) {
-    const char* at = buffer_;
-    for (const Run& run : runs) {
-      if (!write_whole(disk_, at, run.size, run.offset)) {
-        give_up("the disk of the spill tier cannot be written");
-      }
-      at += run.size;
-    }
+  if (!copy_in_ring(runs, true)) {
+    each(runs, "the disk of the spill tier cannot be written",
+         [this](const char* bytes, const Run& run) {
+           return write_whole(disk_, bytes, run.size, run.offset);
+         });
   }
   if (!direct_ && !runs.empty()) {
     fdatasync(disk_);

@@ -39,6 +39,8 @@ class PageCopies {
 
  private:
   struct Ring;  // of io_uring
+  template <class Copy>
+  void each(Runs runs, const char* failure, Copy&& copy);
   bool copy_in_ring(Runs runs, bool writes);
   void drop_from_page_cache(Runs runs) const;
 

@@ -86,7 +86,7 @@ std::size_t PagedMemory::with_groups(std::size_t size) {
   return added;
 }
 
-// So many that those of one batch do not evict each other, and fit in the copy buffer.
+// The most blocks of one batch: they do not evict each other, and fit in the copy buffer.
 std::int64_t PagedMemory::most_in_batch() const {
   return std::clamp<std::int64_t>(std::min(window_ / 8, PageCopies::kBuffer / block_), 1,
                                   static_cast<std::int64_t>(PageCopies::kMostRuns));

@@ -72,7 +72,7 @@ class OpCall {
   [[nodiscard]] bool prepare_in_place(std::optional<Bytes> asked);
   void run_in_place(const OutOfBudgetReport& report);
   [[nodiscard]] bool may_be_paged(Bytes asked) const;
-  [[nodiscard]] PagedResults::Settings paged_settings(PagedResults::When when, Bytes least);
+  void run_kernel_paged(PagedResults::When when, Bytes least);
   void run_paged(Bytes least);
   [[nodiscard]] bool may_run_twice() const;
   [[nodiscard]] bool writes() const;

@@ -17,15 +17,11 @@ void OpCall::run_until_it_fits() {
     return;
   }
   if (session_.pages_everything() && may_be_paged(PagedResults::kLeast)) [[unlikely]] {
-    const PagedResults paged(paged_settings(PagedResults::When::kAlways, Bytes(1)));
-    run_kernel();
-    repeatable_ &= !paged.used();
+    run_kernel_paged(PagedResults::When::kAlways, Bytes(1));
     return;
   }
   if (may_be_paged(PagedResults::kLeast) && writes()) [[unlikely]] {
-    const PagedResults paged(paged_settings(PagedResults::When::kIfNeeded, PagedResults::kLeast));
-    run_kernel();
-    repeatable_ &= !paged.used();  // a replay pages nothing
+    run_kernel_paged(PagedResults::When::kIfNeeded, PagedResults::kLeast);
     return;
   }
   Retry retry;
@@ -121,10 +117,14 @@ bool OpCall::may_be_paged(Bytes asked) const {
          others_.empty();
 }
 
-PagedResults::Settings OpCall::paged_settings(PagedResults::When when, Bytes least) {
-  return {.when = when, .least = least, .directory = session_.page_directory(), .charge = [this] {
-            session_.charge_page_window();
-          }};
+// Allocations of at least this size may be paged.
+void OpCall::run_kernel_paged(PagedResults::When when, Bytes least) {
+  const PagedResults paged(
+      {.when = when, .least = least, .directory = session_.page_directory(), .charge = [this] {
+         session_.charge_page_window();
+       }});
+  run_kernel();
+  repeatable_ &= !paged.used();  // a replay pages nothing
 }
 
 // `least`: the bytes that did not fit. Other memory of the kernel may not fit either, once these
@@ -138,9 +138,7 @@ void OpCall::run_paged(Bytes least) {
       left_out_before_.restore();
     }
     try {
-      const PagedResults paged(paged_settings(PagedResults::When::kAlways, least));
-      run_kernel();
-      repeatable_ &= !paged.used();
+      run_kernel_paged(PagedResults::When::kAlways, least);
       return;
     } catch (const PoolOutOfMemory& error) {
       // Smaller memory may fit if more of the rest is paged.

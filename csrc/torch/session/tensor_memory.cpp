@@ -45,14 +45,6 @@ BlockId TensorMemory::take_block(std::size_t nbytes) {
   return block;
 }
 
-void* TensorMemory::take_bytes(std::size_t nbytes) {
-  return to_.device.arena().at(to_.engine.pool().offset(take_block(nbytes)));
-}
-
-c10::DataPtr TensorMemory::pooled(void* pointer) const {
-  return {pointer, pointer, to_.device.hooks().pool, to_.device.device()};
-}
-
 BlockId TensorMemory::block_at(const void* pointer) const {
   const auto block = to_.engine.pool().find(to_.device.arena().offset(pointer));
   RECOUP_CHECK(block.has_value(), "memory that is not allocated is freed, or used on a stream");
@@ -110,6 +102,13 @@ void* TensorMemory::allocate_in_turns(Take&& take) {
   }
 }
 
+c10::DataPtr TensorMemory::from_pool(std::size_t nbytes) {
+  void* const pointer = take_in_turns([&](const EngineLock&) {
+    return to_.device.arena().at(to_.engine.pool().offset(take_block(nbytes)));
+  });
+  return {pointer, pointer, to_.device.hooks().pool, to_.device.device()};
+}
+
 c10::DataPtr TensorMemory::allocate(std::size_t nbytes) {
   if (nbytes == 0) {
     return to_.device.no_bytes();
@@ -124,7 +123,7 @@ c10::DataPtr TensorMemory::allocate(std::size_t nbytes) {
     return allocate_paged(*paged, nbytes);
   }
   try {
-    return pooled(take_in_turns([&](const EngineLock&) { return take_bytes(nbytes); }));
+    return from_pool(nbytes);
   } catch (const OutOfBudget& error) {
     if (paged == nullptr) {
       throw_no_room<PoolOutOfMemory>(error);
@@ -144,7 +143,7 @@ c10::DataPtr TensorMemory::allocate_paged(const PagedResults& paged, std::size_t
     reason = error.what();
   }
   try {
-    return pooled(take_in_turns([&](const EngineLock&) { return take_bytes(nbytes); }));
+    return from_pool(nbytes);
   } catch (const OutOfBudget& error) {
     OutOfBudgetReport report = error.report();
     report.reason = std::move(reason);

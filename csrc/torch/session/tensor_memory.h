@@ -63,8 +63,7 @@ class TensorMemory final : public ProgramMemory {
 
  private:
   BlockId take_block(std::size_t nbytes);
-  [[nodiscard]] void* take_bytes(std::size_t nbytes);
-  [[nodiscard]] c10::DataPtr pooled(void* pointer) const;
+  [[nodiscard]] c10::DataPtr from_pool(std::size_t nbytes);  // throws OutOfBudget
   c10::DataPtr allocate_paged(const PagedResults& paged, std::size_t nbytes);
   [[nodiscard]] BlockId block_at(const void* pointer) const;
   template <class Take>
