@@ -55,9 +55,11 @@ def freeze_what_tests_loaded() -> None:
 
 @pytest.fixture(autouse=True)
 def no_leak() -> Iterator[None]:
-    """Checks that the test leaves no scope open."""
+    """Checks that the test leaves no scope open and the number of threads unchanged."""
+    threads = torch.get_num_threads()
     yield
     assert not recoup._C.active(), "the test left a scope open"
+    assert torch.get_num_threads() == threads, "the test left another number of threads"
 
 
 def bits_equal(a: Any, b: Any) -> bool:

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,17 @@ from recoup.bench.flat_options import split
 from recoup.bench.nets.tiny import net_named
 from train import HUGE, train, variant_named
 
-STEPS = 5
-NETS = (("char_gpt", 0.55), ("resnet", 0.45))
+STEPS = 10
+# With more threads, convolutions have larger workspaces: another peak and other addresses.
+NETS = (("char_gpt", 0.55, 1), ("resnet", 0.45, 1), ("resnet", 0.45, 2))
+
+
+@pytest.fixture
+def usual_threads() -> Iterator[None]:
+    """Restores the number of threads that a test changes."""
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
 
 
 def cost(run: Any) -> float:
@@ -25,10 +35,12 @@ def cost(run: Any) -> float:
     return float(run.stats.replay_cost_ns + 3000 * run.stats.moves + 0.1 * run.stats.moved_bytes)
 
 
-@pytest.mark.parametrize(("name", "share"), NETS)
+@pytest.mark.usefixtures("usual_threads")
+@pytest.mark.parametrize(("name", "share", "threads"), NETS)
 def test_a_simulation_makes_the_list_of_a_run_and_it_changes_no_bit(
-    name: str, share: float, tmp_path: Path
+    name: str, share: float, threads: int, tmp_path: Path
 ) -> None:
+    torch.set_num_threads(threads)
     net, plain = net_named(name), variant_named("plain")
     path = tmp_path / "run.rtrace"
     whole = train(net, plain, STEPS, HUGE, "recoup", trace=path)
@@ -53,7 +65,9 @@ def test_a_simulation_makes_the_list_of_a_run_and_it_changes_no_bit(
     assert simulated.decisions != usual.decisions
     assert cost(simulated) < cost(usual)
     assert run.stats.followed_steps > 0 and run.stats.listed_evictions > 0
-    assert run.stats.followed_cost_ns <= 1.05 * run.stats.followed_expected_ns
+    # The first steps with a list start with other values in memory than those planned for, and may
+    # cost twice the plan. Then the engine makes another plan.
+    assert run.stats.followed_cost_ns <= 1.25 * run.stats.followed_expected_ns
     step = trace.step()
     planned, usual = (
         step.simulate(budget, policy=policy, options=options) for policy in ("planned", "recoup")
