@@ -53,6 +53,10 @@ void StepRecorder::add_block(BlockId id, const BlockView& block) {
 // An evicted storage takes no bytes and cannot be a victim in this step.
 void StepRecorder::add_storage(StorageId id, const HeldStorage& storage) {
   const Value& value = engine_.value(storage.current);
+  if (storage.window) {
+    step_.unseen -= value.size;  // the step charges it again when it pages
+    return;
+  }
   if (!value.block.valid()) {
     const bool charged = value.external != nullptr && !value.flags.among_outside;
     step_.unseen -= charged ? value.size : Bytes(0);

@@ -30,7 +30,7 @@ enum class Residency : std::uint8_t {
 
 // What the engine notes on a value. The lineage neither reads nor writes it.
 struct EngineFlags {
-  bool among_outside = false;  // external, and part of Options::outside
+  bool among_outside = false;  // external, and part of Options::outside or in paged memory
   bool kept = false;           // a schedule wants its bytes, even if it is not needed
   bool was_read = false;       // by an op of the program that did not write it
   bool from_nothing = false;   // Note [State]: its storage began with an op that read nothing

@@ -83,6 +83,8 @@ py::dict dict_of(const Stats& stats) {
   RECOUP_FIELD(moves);
   RECOUP_FIELD(moved_bytes);
   RECOUP_FIELD(in_place_results);
+  RECOUP_FIELD(paged_allocations);
+  RECOUP_FIELD(paged_bytes);
   RECOUP_FIELD(freezes);
   RECOUP_FIELD(frozen_values);
   RECOUP_FIELD(old_version_copies);

@@ -1,34 +1,48 @@
 // KernelRunner: repeats the allocations and frees of a trace's kernels on an engine.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "csrc/engine/program/engine.h"
+#include "csrc/engine/program/paging.h"
 #include "recoup/trace.h"
 
 namespace recoup::detail {
 
 class KernelRunner {
  public:
-  // Both must outlive it.
-  KernelRunner(const Trace& trace, Engine& engine) : trace_(trace), engine_(engine) {}
+  // `charge_window` charges the window of paged memory, and is called before each allocation in it.
+  // All must outlive this object.
+  KernelRunner(const Trace& trace, Engine& engine, std::function<void()> charge_window)
+      : trace_(trace), engine_(engine), charge_window_(std::move(charge_window)) {}
 
   enum class Pass : std::uint8_t {
     kFirst,
     kReplay,  // without copies, and without allocations that the first run goes on holding
   };
   // Runs the kernel of an op. Allocations that it does not free are kept by number; see `take`.
-  // Throws what the engine throws, and then keeps nothing.
-  void run(const TraceOp& op, Pass pass);
+  // Throws what the engine throws, and then keeps nothing. `paging` is for the first run.
+  void run(const TraceOp& op, Pass pass, const Paging& paging = {});
   // Whether the first allocation of `nbytes` by an op's kernel is a result. If not, its results do
   // not get the block of an operand: Note [Results in place].
   [[nodiscard]] bool makes_result_first(const TraceOp& op, Bytes nbytes) const;
-  // Hands over allocation number `allocation` of the kernel that ran last.
+  // Hands over allocation number `allocation` of the kernel that ran last. Invalid: it is paged.
   [[nodiscard]] BlockId take(std::uint32_t allocation);
+  // Whether an allocation of the last run is paged: all that it made, or one of them.
+  [[nodiscard]] bool paged() const { return !paged_.empty(); }
+  [[nodiscard]] bool paged(std::uint32_t allocation) const {
+    return std::binary_search(paged_.begin(), paged_.end(), allocation);
+  }
+  // The key of a paged allocation.
+  [[nodiscard]] static PageKey key_of(std::uint32_t allocation) {
+    return static_cast<PageKey>(allocation + std::uint64_t{1});
+  }
   // Number of allocations that the last run made, also if it failed.
   [[nodiscard]] std::size_t made() const { return blocks_.size(); }
   // Frees what the last run kept, except what its kernel goes on holding.
@@ -43,22 +57,32 @@ class KernelRunner {
   class Nested {
    public:
     explicit Nested(KernelRunner& runner)
-        : runner_(runner), outer_(std::exchange(runner.blocks_, {})) {}
+        : runner_(runner),
+          outer_(std::exchange(runner.blocks_, {})),
+          outer_paged_(std::exchange(runner.paged_, {})) {}
     Nested(const Nested&) = delete;
     Nested& operator=(const Nested&) = delete;
-    ~Nested() { runner_.blocks_ = std::move(outer_); }
+    ~Nested() {
+      runner_.blocks_ = std::move(outer_);
+      runner_.paged_ = std::move(outer_paged_);
+    }
 
    private:
     KernelRunner& runner_;
     std::vector<BlockId> outer_;
+    std::vector<std::uint32_t> outer_paged_;
   };
 
  private:
   [[nodiscard]] std::span<const std::uint32_t> held_by(const TraceOp& op) const;
+  [[nodiscard]] BlockId allocate(Bytes size, const Paging& paging);
+  void free(std::uint32_t allocation);
 
   const Trace& trace_;
   Engine& engine_;
-  std::vector<BlockId> blocks_;  // allocations of the last run; invalid if freed or taken
+  const std::function<void()> charge_window_;
+  std::vector<BlockId> blocks_;  // allocations of the last run; invalid if freed, taken or paged
+  std::vector<std::uint32_t> paged_;  // numbers of the paged ones, ascending
   std::unordered_map<std::uint32_t, std::vector<std::uint32_t>> held_;  // by number of the op
 };
 

@@ -36,7 +36,7 @@ Simulator::Simulator(const Trace& trace, const SimulationOptions& options, Obser
       options_(options),
       most_replay_cost_(kMostReplayCost),
       engine_(std::in_place, engine_options(options.engine), static_cast<Device&>(*this)),
-      kernels_(trace, *engine_) {
+      kernels_(trace, *engine_, [this] { charge_window(); }) {
   if (const ScheduleKind kind = find_policy(options.engine.policy).schedule;
       kind != ScheduleKind::kNone) {
     runner_.emplace(*engine_, kind,
@@ -151,15 +151,23 @@ FreshStorage Simulator::content(BlockId block, Bytes nbytes) {
 }
 
 void Simulator::adopt(std::uint32_t block, Bytes nbytes) {
+  if (!blocks_[block].valid()) {  // paged
+    add_storage(engine_->add_external(&blocks_[block], nbytes, Engine::Charge::kAmongOutside));
+    return;
+  }
   FreshStorage fresh = content(blocks_[block], nbytes);
   const auto& places = starting_pool_.blocks;
   fresh.placed = block < places.size() && places[block] && places[block]->placed;
   add_storage(engine_->adopt(fresh));
 }
 
-// A live run throws in this case: the storage has other bytes now, and an evicted value was
-// computed from the old ones.
+// The storage has other bytes now. If an evicted value was computed from the old ones, a live run
+// throws. A result that was paged in the recorded run need not be paged here: then this is its end.
 void Simulator::disown(StorageId storage) {
+  if (engine_->value(engine_->current(storage)).external == nullptr) {
+    engine_->storage_died(storage);
+    return;
+  }
   if (engine_->user().has_needed_dependents(storage)) {
     OutOfBudgetReport report;
     report.op = "a tensor whose memory was replaced";
@@ -172,7 +180,7 @@ void Simulator::disown(StorageId storage) {
 
 void Simulator::allocate(const TraceEvent& event) {
   if (event.index > 0) {
-    blocks_.push_back(kernels_.take(event.index - 1));
+    blocks_.push_back(kernels_.take(event.index - 1));  // invalid if it is paged
     return;
   }
   engine_->set_running_op({});
@@ -192,7 +200,9 @@ void Simulator::apply(const TraceEvent& event) {
       allocate(event);
       break;
     case EventKind::kFree:
-      engine_->free(blocks_[event.index]);
+      if (blocks_[event.index].valid()) {
+        engine_->free(blocks_[event.index]);
+      }
       break;
     case EventKind::kAdopt:
       adopt(event.index, event.size);
@@ -295,117 +305,6 @@ void Simulator::end_parts() {
   if (std::exchange(in_parts_, false)) {
     engine_->in_parts().end();
   }
-}
-
-void Simulator::run_op(const TraceOp& op) {
-  operands_.clear();
-  for (const TraceOperand& operand : trace_.operands_of(op)) {
-    operands_.push_back({.storage = storages_[operand.storage],
-                         .value = {},
-                         .reads = operand.reads,
-                         .written = operand.written,
-                         .overwritten = operand.overwritten,
-                         .left_out = operand.left_out,
-                         .overwritable = operand.overwritable});
-  }
-  kernels_.find_held(number_of(op), event_);
-  engine_->op().begin(trace_.names[op.name], operands_);
-  try {
-    run_until_it_fits(op);
-  } catch (const OutOfBudget&) {
-    engine_->op().abort(operands_);
-    throw;
-  }
-  if (op.failed) {
-    kernels_.free_results(op);
-    engine_->op().abort(operands_);
-  } else {
-    end_op(op);
-  }
-  ++op_;
-  if (uses_) {
-    uses_->advance(op_);
-  }
-}
-
-void Simulator::run_until_it_fits(const TraceOp& op) {
-  Retry retry;
-  for (;;) {
-    try {
-      kernels_.run(op, KernelRunner::Pass::kFirst);
-      return;
-    } catch (const OutOfBudget& error) {
-      // An op fails at once if its copies do not fit.
-      if (kernels_.made() < op.copies) {
-        throw;
-      }
-      if (!retry.worth_it(error.report())) {
-        if (!engine_->op().hand_over(operands_, error.report().asked) ||
-            !kernels_.makes_result_first(op, engine_->op().handover().nbytes())) {
-          throw;
-        }
-        continue;
-      }
-    }
-    retry.all_tried = !engine_->op().retry(operands_, retry.need);
-  }
-}
-
-void Simulator::end_op(const TraceOp& op) {
-  std::vector<FreshStorage> fresh;
-  for (const TraceFresh& each : trace_.fresh_of(op)) {
-    fresh.push_back(content(kernels_.take(each.allocation), each.nbytes));
-  }
-  kernels_.check_end(op);
-  std::vector<StorageId> made(fresh.size());
-  const OpUses uses(operands_);
-  OpRecord record{.inputs = uses.inputs,
-                  .written = uses.written,
-                  .fresh = fresh,
-                  .cost = op.cost,
-                  .workspace = op.workspace,
-                  .payload = nullptr,
-                  .verifiable = op.verifiable,
-                  .recordable = false,
-                  .record_bytes = op.record_bytes,
-                  .repeatable = op.repeatable,
-                  .random = op.random};
-  if (noise_) {
-    const Measurement measured = noise_->measure(number_of(op));
-    record.cost = measured.took;
-    record.cost_key = measured.key;
-  }
-  // The engine returns the payload unchanged.
-  if (op.repeatable && engine_->op().recordable(record)) {
-    record.payload = const_cast<TraceOp*>(&op);
-    record.recordable = true;
-  }
-  const Nanoseconds before = Nanoseconds(engine_->counters().op_ns);
-  engine_->op().end(record, uses, operands_, made);
-  plain_ += noise_ ? op.cost : Nanoseconds(engine_->counters().op_ns) - before;
-  for (StorageId id : made) {
-    add_storage(id);
-  }
-}
-
-Measurement Simulator::replay(void* payload, std::span<const Location> /*inputs*/,
-                              std::span<const PoolOffset> /*written*/, std::span<BlockId> outputs) {
-  count_replay();
-  const TraceOp& op = *static_cast<const TraceOp*>(payload);
-  const Nanoseconds room_before = engine_->context().room_time;
-  const KernelRunner::Nested nested(kernels_);
-  kernels_.run(op, KernelRunner::Pass::kReplay);
-  const std::span<const TraceFresh> fresh = trace_.fresh_of(op);
-  for (std::size_t i = 0; i < fresh.size(); ++i) {
-    outputs[i] = kernels_.take(fresh[i].allocation);
-  }
-  replayed_ += op.cost;
-  if (!noise_) {
-    return {};
-  }
-  Measurement measured = noise_->measure(number_of(op));
-  measured.took += engine_->context().room_time - room_before;  // and subtracts this time again
-  return measured;
 }
 
 bool Simulator::may_overwrite(const void* payload, std::size_t input) const {

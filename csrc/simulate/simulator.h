@@ -72,6 +72,12 @@ class Simulator final : private Device {
   void end_parts();
   void run_op(const TraceOp& op);
   void run_until_it_fits(const TraceOp& op);
+  [[nodiscard]] bool writes() const;
+  void run_paged(const TraceOp& op, Paging paging);
+  void charge_window();
+  [[nodiscard]] Paging::Rules paging_rules() const {
+    return {.window = options_.engine.page_window, .everything = options_.engine.aids.page};
+  }
   void end_op(const TraceOp& op);
   [[nodiscard]] std::uint32_t number_of(const TraceOp& op) const {
     return static_cast<std::uint32_t>(&op - trace_.ops.data());
@@ -120,6 +126,7 @@ class Simulator final : private Device {
   std::unordered_map<std::uint32_t, std::vector<PinTicket>> pins_;  // by number of the storage
   std::size_t event_ = 0;                                           // number of the current event
   std::vector<Operand> operands_;
+  StorageId window_;       // the charge for the window of paged memory
   bool in_parts_ = false;  // whether room is held for the parts of an op on lists
   std::size_t op_ = 0;     // number of the current op
   std::int64_t replays_ = 0;

@@ -174,6 +174,7 @@ class TraceReader {
     op.random = (flags & kOpRandom) != 0;
     op.verifiable = (flags & kOpVerifiable) != 0;
     op.failed = (flags & kOpFailed) != 0;
+    op.pageable = (flags & kOpPageable) != 0;
     op.cost = Nanoseconds(natural());
     op.workspace = Bytes(natural());
     op.record_bytes = Bytes(natural());

@@ -78,6 +78,9 @@ void TraceRecorder::tell_deferred() {
 }
 
 void TraceRecorder::add(EventKind kind, StorageId storage) {
+  if (get(storages_, storage.index()) == kNone) {
+    return;  // the window of paged memory
+  }
   tell({.kind = kind, .index = storages_[storage.index()], .size = Bytes(0)});
 }
 
@@ -122,6 +125,10 @@ void TraceRecorder::on_free(BlockId block) {
 }
 
 void TraceRecorder::on_external(StorageId storage, const OutsideStorage& outside) {
+  if (outside.window) {
+    put(storages_, storage.index(), kNone);
+    return;
+  }
   add_storage(storage);
   std::uint32_t index = outside.among_outside ? 1 : 0;
   if (outside.segment.valid()) {
@@ -208,21 +215,64 @@ void TraceRecorder::on_op_retry() {
   RunningOp& op = running();
   op.steps.clear();
   op.made.clear();
+  op.paged.clear();
+}
+
+// Recorded like a block of the pool: which allocations are paged is a decision of the engine.
+void TraceRecorder::on_page(PageKey page, Bytes nbytes) {
+  if (running_.empty()) {
+    return;
+  }
+  RunningOp& op = running();
+  op.pageable = true;
+  op.paged.emplace_back(page, static_cast<std::uint32_t>(op.made.size()));
+  op.steps.push_back({.kind = KernelStep::Kind::kAllocate, .index = 0, .size = nbytes});
+  op.made.emplace_back();
+}
+
+void TraceRecorder::on_unpage(PageKey page) {
+  for (RunningOp& op : running_) {
+    if (const std::uint32_t number = take_paged(op, page); number != kNone) {
+      op.steps.push_back({.kind = KernelStep::Kind::kFree, .index = number, .size = Bytes(0)});
+    }
+  }
+}
+
+std::uint32_t TraceRecorder::take_paged(RunningOp& op, PageKey page) {
+  const auto found = std::find_if(op.paged.begin(), op.paged.end(),
+                                  [page](const auto& each) { return each.first == page; });
+  if (found == op.paged.end()) {
+    return kNone;
+  }
+  const std::uint32_t number = found->second;
+  op.paged.erase(found);
+  return number;
+}
+
+// The number of the allocation in the op's kernel; kNone: it was allocated before the op.
+std::uint32_t TraceRecorder::take_allocation(RunningOp& op, const FreshStorage& fresh) {
+  if (fresh.page != PageKey::kNone) {
+    return take_paged(op, fresh.page);
+  }
+  const std::uint32_t number = get(allocations_, fresh.block.index());
+  if (number >= op.made.size() || op.made[number] != fresh.block) {
+    return kNone;
+  }
+  allocations_[fresh.block.index()] = kNone;
+  return number;
 }
 
 void TraceRecorder::on_op_end(const OpRecord& record, std::span<const Operand> /*operands*/,
                               std::span<const StorageId> fresh) {
-  const RunningOp& running_op = running();
+  RunningOp& running_op = running();
   std::vector<TraceFresh> returned;
   std::vector<std::size_t> older;  // allocated before the op, which only returned them
   for (std::size_t i = 0; i < fresh.size(); ++i) {
-    const BlockId block = record.fresh[i].block;
-    const std::uint32_t number = get(allocations_, block.index());
-    if (number >= running_op.made.size() || running_op.made[number] != block) {
+    const std::uint32_t number = take_allocation(running_op, record.fresh[i]);
+    if (number == kNone) {
       older.push_back(i);
       continue;
     }
-    allocations_[block.index()] = kNone;
     add_storage(fresh[i]);
     returned.push_back({.allocation = number, .nbytes = record.fresh[i].nbytes});
   }
@@ -234,9 +284,14 @@ void TraceRecorder::on_op_end(const OpRecord& record, std::span<const Operand> /
   op.repeatable = record.repeatable;
   op.random = record.random;
   op.verifiable = record.verifiable;
+  op.pageable = record.pageable;
   end_op(op, returned);
   for (std::size_t i : older) {
-    on_adopt(record.fresh[i], fresh[i]);
+    if (record.fresh[i].page != PageKey::kNone) {
+      on_external(fresh[i], {.nbytes = record.fresh[i].nbytes, .among_outside = true});
+    } else {
+      on_adopt(record.fresh[i], fresh[i]);
+    }
   }
 }
 
@@ -294,10 +349,20 @@ void TraceRecorder::let_go_of_blocks(RunningOp& op) {
   }
 }
 
+// Paged memory that the kernel neither returns nor frees costs nothing after it.
+void TraceRecorder::free_paged(RunningOp& op) {
+  for (const auto& [page, number] : op.paged) {
+    op.steps.push_back({.kind = KernelStep::Kind::kFree, .index = number, .size = Bytes(0)});
+  }
+  op.paged.clear();
+}
+
 void TraceRecorder::end_op(TraceOp op, std::span<const TraceFresh> fresh) {
   RunningOp& ended = running();
   let_go_of_blocks(ended);
+  free_paged(ended);
   op.name = ended.name;
+  op.pageable |= ended.pageable;
   op.kernel = kernel_index(ended.steps);
   sink_.add_op(op, ended.operands, fresh);
   for (const TraceEvent& event : kept_) {

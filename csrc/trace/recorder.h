@@ -6,6 +6,7 @@
 #include <string_view>
 #include <thread>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "csrc/engine/base/observer.h"
@@ -45,6 +46,8 @@ class TraceRecorder final : public Observer {
   void on_step(std::string_view name) override;
   void on_op_begin(std::string_view name, std::span<const Operand> operands) override;
   void on_op_retry() override;
+  void on_page(PageKey page, Bytes nbytes) override;
+  void on_unpage(PageKey page) override;
   void on_op_end(const OpRecord& record, std::span<const Operand> operands,
                  std::span<const StorageId> fresh) override;
   void on_op_failed() override;
@@ -60,7 +63,10 @@ class TraceRecorder final : public Observer {
     std::uint32_t name = 0;
     std::vector<TraceOperand> operands;
     std::vector<KernelStep> steps;
-    std::vector<BlockId> made;  // block by number in the kernel
+    std::vector<BlockId> made;  // block by number in the kernel; invalid: paged
+    // Number in the kernel of each paged allocation that it holds.
+    std::vector<std::pair<PageKey, std::uint32_t>> paged;
+    bool pageable = false;
   };
 
   struct ListOp {
@@ -75,6 +81,9 @@ class TraceRecorder final : public Observer {
   void tell(const TraceEvent& event);
   void tell_deferred();
   void end_op(TraceOp op, std::span<const TraceFresh> fresh);
+  [[nodiscard]] static std::uint32_t take_paged(RunningOp& op, PageKey page);
+  [[nodiscard]] std::uint32_t take_allocation(RunningOp& op, const FreshStorage& fresh);
+  static void free_paged(RunningOp& op);
   void let_go_of_blocks(RunningOp& op);
   void take_from_kernel(BlockId block);
   [[nodiscard]] static Bytes size_of(const RunningOp& op, std::uint32_t number);

@@ -23,8 +23,9 @@ namespace recoup::detail {
 //   a block     is held until it is freed or adopted, once; it has at least one byte; a block that
 //               a kernel goes on holding is an allocation of the op right before, of the same size,
 //               is not a result, and appears once
-//   a storage   is live until it dies or is disowned, once; only external ones are disowned; it is
-//               not unpinned more often than it was pinned
+//   a storage   is live until it dies or is disowned, once; only external ones and results that may
+//   be
+//               paged are disowned; it is not unpinned more often than it was pinned
 //   parts       of an op on lists have each operand once; operands are live; the parts end after
 //               they have begun, and before those of another op begin
 //   a plan      names evictions in the order of the ops that run then; a plan without a list names

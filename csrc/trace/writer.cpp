@@ -144,7 +144,7 @@ void TraceWriter::add_op(const TraceOp& op, std::span<const TraceOperand> operan
   put(op.kernel);
   put((op.repeatable ? kOpRepeatable : 0) | (op.random ? kOpRandom : 0) |
       (op.verifiable ? kOpVerifiable : 0) | (op.failed ? kOpFailed : 0) |
-      std::uint64_t{op.copies} << kOpBits);
+      (op.pageable ? kOpPageable : 0) | std::uint64_t{op.copies} << kOpBits);
   put(natural(op.cost.count()));
   put(natural(op.workspace.count()));
   put(natural(op.record_bytes.count()));

@@ -38,9 +38,11 @@ struct Stats {
   std::int64_t candidates_scored = 0;    // candidates whose score was computed
   std::int64_t candidates_filtered = 0;  // candidates that the small-value filter skipped
 
-  std::int64_t moves = 0;             // moves of values within the pool
-  std::int64_t moved_bytes = 0;       // bytes that were moved
-  std::int64_t in_place_results = 0;  // results that took the block of an operand
+  std::int64_t moves = 0;              // moves of values within the pool
+  std::int64_t moved_bytes = 0;        // bytes that were moved
+  std::int64_t in_place_results = 0;   // results that took the block of an operand
+  std::int64_t paged_allocations = 0;  // allocations of kernels in paged memory
+  std::int64_t paged_bytes = 0;        // bytes of these allocations
   std::int64_t imports = 0;  // external storages that were moved into the pool or the spill tier
   std::int64_t imported_bytes = 0;        // bytes of these storages
   std::int64_t spills = 0;                // values written to the spill tier

@@ -78,6 +78,7 @@ struct TraceOp {
   bool random = false;     // draws random numbers
   bool verifiable = true;  // all bytes of its results are defined
   bool failed = false;     // the kernel threw an exception
+  bool pageable = false;   // what the kernel allocates may be paged (Options::page_window)
   friend bool operator==(const TraceOp&, const TraceOp&) = default;
 };
 

@@ -117,11 +117,6 @@ def budget(
     page_window_bytes = 0
     if (page_window := tuning.pop("page_window")) is not None:
         page_window_bytes = _page_window(page_window, on)
-        if trace is not None:
-            raise ValueError(
-                "trace and page_window cannot be combined: a recording does not have what was "
-                "evicted before a result was paged. Leave one out"
-            )
     made = _C.Options(
         # A share's size is determined when the scope begins; until then use its upper bound.
         budget_bytes=memory_bytes(on)

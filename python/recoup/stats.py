@@ -68,6 +68,10 @@ class Stats:
     """Bytes of the moved values."""
     in_place_results: int
     """Results that took the memory of an operand, because they did not fit otherwise."""
+    paged_allocations: int
+    """Allocations of ops in paged memory, because they did not fit: `Options(page_window=...)`."""
+    paged_bytes: int
+    """Bytes of these allocations."""
     freezes: int
     """Writes that changed a value with dependents."""
     frozen_values: int
@@ -244,6 +248,8 @@ STATS_GROUPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "moves",
             "moved_bytes",
             "in_place_results",
+            "paged_allocations",
+            "paged_bytes",
             "freezes",
             "frozen_values",
             "old_version_copies",

@@ -62,6 +62,14 @@ def no_leak() -> Iterator[None]:
     assert torch.get_num_threads() == threads, "the test left another number of threads"
 
 
+@pytest.fixture
+def usual_threads() -> Iterator[None]:
+    """Restores the number of threads that a test changes."""
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
 def bits_equal(a: Any, b: Any) -> bool:
     """Whether two tensors, or nested lists and dicts of them, have the same bits, NaN included."""
     if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):

@@ -13,12 +13,16 @@
 
 namespace recoup::detail {
 
-// A storage that an op made: adopted from a block that its kernel allocated.
+// Tells paged allocations from one another while their kernel runs: Note [Paged results].
+enum class PageKey : std::uint64_t { kNone = 0 };
+
+// A storage that an op made: adopted from a block that its kernel allocated, or in paged memory.
 struct FreshStorage {
-  BlockId block;
+  BlockId block;  // invalid: in paged memory
   Bytes nbytes;
   void* handle = nullptr;
-  bool placed = false;  // initial value of HeldStorage::placed
+  bool placed = false;            // initial value of HeldStorage::placed
+  PageKey page = PageKey::kNone;  // key of its allocation, in paged memory
 };
 
 // A storage that was made outside the pool.
@@ -26,6 +30,7 @@ struct OutsideStorage {
   Bytes nbytes;
   bool among_outside = false;  // its bytes are part of Options::outside
   SegmentId segment{};         // Note [Segments]; invalid: none that can be imported
+  bool window = false;         // the charge for the window of paged memory, not a storage
 };
 
 // Note [Segments]. The bytes that the allocator of a segment returns to the driver when the
@@ -82,6 +87,8 @@ struct OpRecord {
   bool random = false;       // it drew random numbers
   CostKey cost_key = 0;      // Note [Costs are learned]
   std::uint32_t copies = 0;  // see TraceOp::copies
+  bool pageable = false;     // what its kernel allocates may be paged
+  bool paged = false;  // a part of it was; without that, `repeatable` says if it is replayable
 
   // Total size of the storages that the op made.
   [[nodiscard]] Bytes made() const {

@@ -169,11 +169,13 @@ StorageId Engine::adopt(const FreshStorage& fresh) {
 }
 
 StorageId Engine::add_external(void* handle, Bytes nbytes, Charge charge, SegmentId segment) {
-  if (charge == Charge::kNow) {
+  if (charge != Charge::kAmongOutside) {
     room_.charge_external(context_.pool.round_up(nbytes));
   }
-  const OutsideStorage outside{
-      .nbytes = nbytes, .among_outside = charge == Charge::kAmongOutside, .segment = segment};
+  const OutsideStorage outside{.nbytes = nbytes,
+                               .among_outside = charge == Charge::kAmongOutside,
+                               .segment = segment,
+                               .window = charge == Charge::kWindow};
   RECOUP_CHECK(outside.among_outside || !segment.valid());
   const StorageId storage = values_.add_external(handle, outside);
   context_.segments.place(handle, segment);

@@ -68,7 +68,11 @@ class Engine final {
   // ---- storages ----
   // Registers a storage that was made outside the pool, with a non-recomputable value. Charges its
   // bytes, unless they are among Options::outside.
-  enum class Charge : std::uint8_t { kNow, kAmongOutside };
+  enum class Charge : std::uint8_t {
+    kNow,
+    kAmongOutside,
+    kWindow,  // now, for the window of paged memory: traces have no such storage
+  };
   StorageId add_external(void* handle, Bytes nbytes, Charge charge = Charge::kNow,
                          SegmentId segment = {});
   // Note [Segments].

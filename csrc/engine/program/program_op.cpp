@@ -168,6 +168,27 @@ std::optional<std::size_t> ProgramOp::hand_over(std::span<const Operand> operand
   return std::nullopt;
 }
 
+void ProgramOp::begin_paged_run() {
+  if (context_.observer != nullptr) {
+    context_.observer->on_op_retry();
+  }
+  enough_.begin_retry();
+}
+
+void ProgramOp::page(PageKey page, Bytes nbytes) {
+  ++context_.stats.paged_allocations;
+  context_.stats.paged_bytes += nbytes.count();
+  if (context_.observer != nullptr) {
+    context_.observer->on_page(page, nbytes);
+  }
+}
+
+void ProgramOp::unpage(PageKey page) {
+  if (context_.observer != nullptr) {
+    context_.observer->on_unpage(page);
+  }
+}
+
 void ProgramOp::end(OpRecord& record, const OpUses& uses, std::span<const Operand> operands,
                     std::span<StorageId> storages) {
   records_.make_unknown(uses.in_passing);

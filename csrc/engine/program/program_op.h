@@ -55,6 +55,12 @@ class ProgramOp {
   [[nodiscard]] std::optional<std::size_t> hand_over(std::span<const Operand> operands,
                                                      std::optional<Bytes> asked);
   [[nodiscard]] const Handover& handover() const { return handover_; }
+  // ---- Note [Paged results] in paging.h ----
+  // The kernel has failed, and runs once more with paged memory.
+  void begin_paged_run();
+  // The kernel has got `nbytes` of paged memory, and frees it.
+  void page(PageKey page, Bytes nbytes);
+  void unpage(PageKey page);
   // Whether the engine would keep a record with a payload. It does not if the results are small, or
   // if they cannot be replayed.
   [[nodiscard]] bool recordable(const OpRecord& record) const {

@@ -131,7 +131,14 @@ void Records::record_non_recomputables(const OpRecord& record, std::span<Storage
     supersede(written.storage, OpId(), written.overwritten);
   }
   for (std::size_t i = 0; i < record.fresh.size(); ++i) {
-    storages[i] = values_.add_storage(record.fresh[i]);
+    const FreshStorage& fresh = record.fresh[i];
+    if (fresh.page == PageKey::kNone) {
+      storages[i] = values_.add_storage(fresh);
+    } else {
+      storages[i] =
+          values_.add_external(fresh.handle, {.nbytes = fresh.nbytes, .among_outside = true});
+      context_.segments.place(fresh.handle, SegmentId());
+    }
   }
 }
 

@@ -19,6 +19,7 @@ StorageId Values::add_external(void* handle, const OutsideStorage& outside) {
     context_.makers->came(id);
   }
   added = {.current = id, .handle = handle, .birth = next_birth_++};
+  added.window = outside.window;
   return storage;
 }
 

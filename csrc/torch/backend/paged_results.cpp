@@ -1,5 +1,6 @@
 #include "csrc/torch/backend/paged_results.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 
@@ -13,14 +14,17 @@ const PagedResults*& of_this_thread() {
   return results;
 }
 
+}  // namespace
+
 void delete_paged(void* memory) {
+  if (const PagedResults* const results = PagedResults::current()) {
+    results->tell_freed(memory);
+  }
   // Null in a forked child: the memory is its parent's.
   if (PagedMemory* const paged = PagedMemory::of_process()) {
     paged->release(memory);
   }
 }
-
-}  // namespace
 
 PagedResults::PagedResults(Settings settings)
     : settings_(std::move(settings)), outer_(of_this_thread()) {
@@ -36,7 +40,18 @@ c10::DataPtr PagedResults::allocate(std::size_t nbytes) const {
   used_ = true;
   void* const memory =
       PagedMemory::in(settings_.directory).allocate(Bytes(static_cast<std::int64_t>(nbytes)));
+  held_.push_back(memory);
   return {memory, memory, &delete_paged, c10::Device(c10::DeviceType::CPU)};
+}
+
+void PagedResults::tell_freed(const void* memory) const {
+  if (std::erase(held_, memory) > 0) {
+    settings_.freed(page_key(memory));
+  }
+}
+
+PageKey page_key(const void* address) {
+  return static_cast<PageKey>(reinterpret_cast<std::uintptr_t>(address));
 }
 
 bool is_paged(const c10::DataPtr& data) { return data.get_deleter() == &delete_paged; }

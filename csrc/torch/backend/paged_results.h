@@ -4,38 +4,25 @@
 #include <c10/core/Allocator.h>
 
 #include <cstddef>
-#include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
+#include "csrc/engine/base/op.h"
+#include "csrc/engine/program/paging.h"
 #include "recoup/types.h"
 
 namespace recoup::detail {
 
-// Note [Paged results]
-// ~~~~~~~~~~~~~~~~~~~~
-// An op whose operands, results and workspace do not fit in the budget together runs once more, if
-// Options::page_window is set, and what did not fit is in paged memory: Note [Paged memory]. If a
-// kernel must not run twice, memory that does not fit is paged at once. The window is charged when
-// the first op of a scope needs it. Such a result has an address at all
-// times, so it is never evicted, costs no bytes of the budget, and cannot be moved. Its op is not
-// recorded: nothing has to compute it again.
-
-// While it exists, memory for the kernel that runs on this thread may be paged.
+// While it exists, memory for the kernel that runs on this thread may be paged: Note [Paged
+// results] in paging.h.
 class PagedResults {
  public:
-  // Smaller allocations are not worth a block of paged memory.
-  static constexpr Bytes kLeast{1 << 20};
-
-  enum class When : std::uint8_t {
-    kAlways,
-    kIfNeeded,  // if there is no room in the pool
-  };
   struct Settings {
-    When when;
-    Bytes least;                   // smaller allocations are not paged
-    const std::string& directory;  // of the file; must outlive the object
-    std::function<void()> charge;  // charges the window; throws PoolOutOfMemory
+    Paging paging;
+    const std::string& directory;        // of the file; must outlive the object
+    std::function<void()> charge;        // charges the window; throws PoolOutOfMemory
+    std::function<void(PageKey)> freed;  // the kernel has freed paged memory
   };
   explicit PagedResults(Settings settings);
   ~PagedResults();
@@ -44,19 +31,24 @@ class PagedResults {
 
   // That of this thread; null: none.
   [[nodiscard]] static const PagedResults* current();
-  [[nodiscard]] bool take(Bytes size) const { return size >= settings_.least; }
-  [[nodiscard]] When when() const { return settings_.when; }
+  [[nodiscard]] const Paging& paging() const { return settings_.paging; }
   // Whether anything was paged.
   [[nodiscard]] bool used() const { return used_; }
   // Throws PoolOutOfMemory, std::system_error or std::invalid_argument.
   [[nodiscard]] c10::DataPtr allocate(std::size_t nbytes) const;
 
  private:
+  friend void delete_paged(void* memory);
+  void tell_freed(const void* memory) const;
+
   const Settings settings_;
   mutable bool used_ = false;
+  mutable std::vector<const void*> held_;  // what the kernel has allocated and not freed
   const PagedResults* const outer_;
 };
 
+// The key of the paged memory at an address.
+[[nodiscard]] PageKey page_key(const void* address);
 // Whether the bytes are in paged memory.
 [[nodiscard]] bool is_paged(const c10::DataPtr& data);
 // The same, also for storages that other code made over these bytes.

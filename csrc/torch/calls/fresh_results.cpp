@@ -7,7 +7,9 @@
 
 namespace recoup::detail {
 
-void FreshResults::collect(Arguments results, std::uint64_t serial, const EngineLock& lock) {
+void FreshResults::collect(Arguments results, std::uint64_t serial, bool paged,
+                           const EngineLock& lock) {
+  paged_ = paged;
   std::uint16_t result = 0;
   for_each_tensor(results, [&](const at::Tensor& tensor, std::size_t, std::int64_t) {
     add(tensor, result++, serial, lock);
@@ -26,6 +28,14 @@ void FreshResults::charge_made_outside(const EngineLock& lock) {
   }
 }
 
+void FreshResults::set_id(std::size_t i, StorageId id, const EngineLock& lock) {
+  StorageRecord& known = record(storages_[i]);
+  known.id = id;
+  if (storages_[i].page != PageKey::kNone) [[unlikely]] {
+    session_.storages(lock).paged_is_known(known);
+  }
+}
+
 bool FreshResults::has(BlockId block) {
   if (storages_.size() < Operands::kFew) [[likely]] {
     return std::any_of(storages_.begin(), storages_.end(),
@@ -34,8 +44,10 @@ bool FreshResults::has(BlockId block) {
   if (!blocks_) {
     blocks_.emplace();
   }
-  for (std::size_t i = blocks_->size(); i < storages_.size(); ++i) {
-    blocks_->insert(storages_[i].block.index(), storages_[i].block);
+  for (; indexed_ < storages_.size(); ++indexed_) {
+    if (const BlockId added = storages_[indexed_].block; added.valid()) {
+      blocks_->insert(added.index(), added);
+    }
   }
   return blocks_->get(block.index()).valid();
 }
@@ -63,8 +75,11 @@ void FreshResults::add_storage(c10::StorageImpl& storage, std::uint16_t result,
     // Known already, without bytes, or not in the pool.
     if (storage._mutable_data_ptr_no_checks().get() != nullptr &&
         !storages.find_known(storage).valid()) {
-      made_outside_.push_back(&storage);
-      repeatable_ &= !is_paged(data_of(storage));
+      if (paged_ && is_paged(data_of(storage))) {
+        add_paged(storage, result, lock);
+      } else {
+        made_outside_.push_back(&storage);
+      }
     }
     return;
   }
@@ -77,6 +92,20 @@ void FreshResults::add_storage(c10::StorageImpl& storage, std::uint16_t result,
   storages_.push_back({.block = block,
                        .nbytes = Bytes(static_cast<std::int64_t>(storage.nbytes())),
                        .handle = &storages.add_record(storage)});
+  tensors_.push_back(result);
+}
+
+void FreshResults::add_paged(c10::StorageImpl& storage, std::uint16_t result,
+                             const EngineLock& lock) {
+  const PageKey page = page_key(data_of(storage).get());
+  if (std::any_of(storages_.begin(), storages_.end(),
+                  [page](const FreshStorage& fresh) { return fresh.page == page; })) {
+    return;
+  }
+  storages_.push_back({.block = {},
+                       .nbytes = Bytes(static_cast<std::int64_t>(storage.nbytes())),
+                       .handle = &session_.storages(lock).add_paged(storage),
+                       .page = page});
   tensors_.push_back(result);
 }
 

@@ -4,6 +4,7 @@
 #include <c10/core/StorageImpl.h>
 #include <c10/util/SmallVector.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -24,8 +25,11 @@ class FreshResults {
   FreshResults(const FreshResults&) = delete;
   FreshResults& operator=(const FreshResults&) = delete;
 
-  // Finds the fresh storages of the results. `serial`: serial number of the op's kernel.
-  void collect(Arguments results, std::uint64_t serial, const EngineLock& lock);
+  // Finds the fresh storages of the results. `serial`: serial number of the op's kernel. `paged`:
+  // memory of the kernel was paged.
+  void collect(Arguments results, std::uint64_t serial, bool paged, const EngineLock& lock);
+  // Sets the id of storage number `i`, which the engine knows now.
+  void set_id(std::size_t i, StorageId id, const EngineLock& lock);
   // Adds a storage that got new bytes outside of the pool; ignores one without bytes.
   void add_made_outside(c10::StorageImpl& storage);
   // Charges those storages now instead of at their first use, since they already occupy memory.
@@ -55,15 +59,18 @@ class FreshResults {
            const EngineLock& lock);
   void add_storage(c10::StorageImpl& storage, std::uint16_t result, std::uint64_t serial,
                    const EngineLock& lock);
+  void add_paged(c10::StorageImpl& storage, std::uint16_t result, const EngineLock& lock);
   [[nodiscard]] bool has(BlockId block);
 
   Session& session_;
   const Operands& operands_;
   bool repeatable_ = true;
   bool composite_ = false;
+  bool paged_ = false;
   c10::SmallVector<FreshStorage, 2> storages_;
   c10::SmallVector<std::uint16_t, 2> tensors_;
   std::optional<FlatMap<BlockId>> blocks_;  // blocks of storages_, if there are many
+  std::size_t indexed_ = 0;                 // number of storages_ whose blocks are in blocks_
   c10::SmallVector<c10::StorageImpl*, 0> made_outside_;
 };
 

@@ -113,6 +113,7 @@ void OpCall::begin(const EngineLock& lock) {
     maker_ = attributor->makers().running(traits_.name, line_);
     engine.set_maker(maker_);
   }
+  session_.tensors().external().sweep_paged();
   Storages& storages = session_.storages(lock);
   for (Operand& operand : operands_.all()) {
     storages.disarm(impl_of(operand));
@@ -251,7 +252,7 @@ void OpCall::note_written(const EngineLock& lock) {
 OpRecord OpCall::make_record(const OpUses& uses, const EngineLock& lock) {
   Bytes workspace = session_.memory().most_held(lock);
   for (const FreshStorage& fresh : fresh_.storages()) {
-    workspace -= fresh.nbytes;
+    workspace -= fresh.page == PageKey::kNone ? fresh.nbytes : Bytes(0);
   }
   OpRecord record{.inputs = uses.inputs,
                   .written = uses.written,
@@ -262,7 +263,9 @@ OpRecord OpCall::make_record(const OpUses& uses, const EngineLock& lock) {
                   .verifiable = traits_.verifiable};
   record.random = traits_.random;
   record.copies = copies_;
-  if (repeatable_ && session_.engine(lock).op().recordable(record)) {
+  record.pageable = pageable();
+  record.paged = paged_;
+  if (repeatable_ && !paged_ && session_.engine(lock).op().recordable(record)) {
     PayloadWriter writer(session_, {.handle = op_,
                                     .traits = traits_,
                                     .keys = keys_,
@@ -291,7 +294,7 @@ void OpCall::finish(Results results) {
   note_written(lock);
   hold_arguments(lock);
   if (results == Results::kOnStack) {
-    fresh_.collect(on_stack(), serial_, lock);
+    fresh_.collect(on_stack(), serial_, paged_, lock);
     repeatable_ &= fresh_.repeatable() && !is_once();
   }
   const bool streams = session_.can().streams;
@@ -305,7 +308,7 @@ void OpCall::finish(Results results) {
   c10::SmallVector<StorageId, 2> storages(fresh_.storages().size());
   engine.op().end(record, uses, operands_.all(), storages);
   for (std::size_t i = 0; i < storages.size(); ++i) {
-    FreshResults::record(fresh_.storages()[i]).id = storages[i];
+    fresh_.set_id(i, storages[i], lock);
   }
   if (streams) {
     timing_.name(*session_.backend(lock).times(), engine, operands_.all(), storages);

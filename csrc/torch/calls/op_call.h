@@ -71,9 +71,12 @@ class OpCall {
   }
   [[nodiscard]] bool prepare_in_place(std::optional<Bytes> asked);
   void run_in_place(const OutOfBudgetReport& report);
-  [[nodiscard]] bool may_be_paged(Bytes asked) const;
-  void run_kernel_paged(PagedResults::When when, Bytes least);
-  void run_paged(Bytes least);
+  // Whether memory of the kernel may be paged: Note [Paged results].
+  [[nodiscard]] bool pageable() const {
+    return session_.device().is_cpu() && !traits_.compiled && others_.empty();
+  }
+  void run_kernel_paged(const Paging& paging);
+  void run_paged(Paging paging);
   [[nodiscard]] bool may_run_twice() const;
   [[nodiscard]] bool writes() const;
   // Whether this is a call of a compiled graph that must not run again.
@@ -105,6 +108,7 @@ class OpCall {
   bool leaves_out_ = false;  // traits_.left_out applies to this call
   bool framed_ = false;      // the op runs in a KernelFrame of this thread
   bool repeatable_ = false;
+  bool paged_ = false;    // memory of the kernel was paged, so it is not replayed
   bool ended_ = false;    // the op is recorded
   bool running_ = false;  // counted among the session's running kernels
   std::uint64_t serial_ = 0;

@@ -16,12 +16,10 @@ void OpCall::run_until_it_fits() {
     run_in_place(report);
     return;
   }
-  if (session_.pages_everything() && may_be_paged(PagedResults::kLeast)) [[unlikely]] {
-    run_kernel_paged(PagedResults::When::kAlways, Bytes(1));
-    return;
-  }
-  if (may_be_paged(PagedResults::kLeast) && writes()) [[unlikely]] {
-    run_kernel_paged(PagedResults::When::kIfNeeded, PagedResults::kLeast);
+  const Paging::Rules rules = session_.paging_rules();
+  const Paging at_first = Paging::at_first(rules, pageable(), writes());
+  if (at_first.when != Paging::When::kNever) [[unlikely]] {
+    run_kernel_paged(at_first);
     return;
   }
   Retry retry;
@@ -45,8 +43,8 @@ void OpCall::run_until_it_fits() {
       run_in_place(report);
       return;
     }
-    if (may_be_paged(report.asked)) {
-      run_paged(report.asked);
+    if (const auto paging = at_first.after(rules, pageable(), report.asked)) {
+      run_paged(*paging);
       return;
     }
     undo_draws();
@@ -111,43 +109,40 @@ void OpCall::put_arguments_back() {
   std::transform(arguments.begin(), arguments.end(), std::back_inserter(stack_), &own_copy);
 }
 
-// Note [Paged results]
-bool OpCall::may_be_paged(Bytes asked) const {
-  return session_.page_window() > Bytes(0) && asked >= PagedResults::kLeast && !traits_.compiled &&
-         others_.empty();
-}
-
-// Allocations of at least this size may be paged.
-void OpCall::run_kernel_paged(PagedResults::When when, Bytes least) {
-  const PagedResults paged(
-      {.when = when, .least = least, .directory = session_.page_directory(), .charge = [this] {
-         session_.charge_page_window();
-       }});
+void OpCall::run_kernel_paged(const Paging& paging) {
+  const PagedResults results({.paging = paging,
+                              .directory = session_.page_directory(),
+                              .charge = [this] { session_.charge_page_window(); },
+                              .freed =
+                                  [this](PageKey page) {
+                                    const EngineLock lock(session_.mutex());
+                                    session_.engine(lock).op().unpage(page);
+                                  }});
   run_kernel();
-  repeatable_ &= !paged.used();  // a replay pages nothing
+  paged_ = results.used();
 }
 
-// `least`: the bytes that did not fit. Other memory of the kernel may not fit either, once these
-// are paged.
-void OpCall::run_paged(Bytes least) {
+void OpCall::run_paged(Paging paging) {
   for (;;) {
     put_arguments_back();
-    if (leaves_out_) {
+    {
       const EngineLock lock(session_.mutex());
       session_.wait_for_replays(lock);
       left_out_before_.restore();
+      left_out_before_.drop(session_, lock);
+      session_.engine(lock).op().begin_paged_run();
+      save_left_out(lock);
     }
     try {
-      run_kernel_paged(PagedResults::When::kAlways, least);
+      run_kernel_paged(paging);
       return;
     } catch (const PoolOutOfMemory& error) {
-      // Smaller memory may fit if more of the rest is paged.
-      const Bytes asked = std::max(error.report().asked, PagedResults::kLeast);
-      if (!error.is_of(&session_) || asked >= least) {
+      const auto more = paging.after(session_.paging_rules(), pageable(), error.report().asked);
+      if (!error.is_of(&session_) || !more) {
         undo_draws();
         throw;
       }
-      least = asked;
+      paging = *more;
     }
   }
 }

@@ -115,7 +115,7 @@ void Session::charge_page_window() {
   }
   PagedMemory& paged = PagedMemory::in(page_directory_);
   try {
-    storages_.charge_window(page_window_);
+    storages_.charge_window(page_window_, Engine::Charge::kWindow);
   } catch (const OutOfBudget& error) {
     throw PoolOutOfMemory(error.report(), this);
   }

@@ -144,10 +144,10 @@ class Session {
   [[nodiscard]] bool recording() const { return recording_ != nullptr; }
   // TestAids::in_place.
   [[nodiscard]] bool in_place() const { return aids_.in_place; }
-  // Note [Paged results]. 0: none.
-  [[nodiscard]] Bytes page_window() const { return page_window_; }
-  // TestAids::page.
-  [[nodiscard]] bool pages_everything() const { return aids_.page; }
+  // Note [Paged results].
+  [[nodiscard]] Paging::Rules paging_rules() const {
+    return {.window = page_window_, .everything = aids_.page};
+  }
   [[nodiscard]] const std::string& page_directory() const { return page_directory_; }
   // Before an allocation of paged memory: charges the window. Throws PoolOutOfMemory, and
   // std::system_error or std::invalid_argument if there is no paged memory.

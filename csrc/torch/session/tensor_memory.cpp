@@ -115,11 +115,11 @@ c10::DataPtr TensorMemory::allocate(std::size_t nbytes) {
   }
   const PagedResults* paged = PagedResults::current();
   if (paged != nullptr &&
-      !paged->take(to_.engine.pool().round_up(Bytes(static_cast<std::int64_t>(nbytes)))))
+      !paged->paging().takes(to_.engine.pool().round_up(Bytes(static_cast<std::int64_t>(nbytes)))))
       [[unlikely]] {
     paged = nullptr;
   }
-  if (paged != nullptr && paged->when() == PagedResults::When::kAlways) [[unlikely]] {
+  if (paged != nullptr && paged->paging().when == Paging::When::kAlways) [[unlikely]] {
     return allocate_paged(*paged, nbytes);
   }
   try {
@@ -136,7 +136,11 @@ c10::DataPtr TensorMemory::allocate(std::size_t nbytes) {
 c10::DataPtr TensorMemory::allocate_paged(const PagedResults& paged, std::size_t nbytes) {
   std::string reason;
   try {
-    return paged.allocate(nbytes);
+    c10::DataPtr memory = paged.allocate(nbytes);
+    const EngineLock lock(to_.mutex);
+    to_.engine.op().page(page_key(memory.get()),
+                         to_.engine.pool().round_up(Bytes(static_cast<std::int64_t>(nbytes))));
+    return memory;
   } catch (const PoolOutOfMemory& error) {
     throw_no_room<PoolOutOfMemory>(OutOfBudget(error.report()));
   } catch (const std::exception& error) {

@@ -80,6 +80,24 @@ void ExternalStorages::sweep_before_meeting() {
   }
 }
 
+void ExternalStorages::find_dead_paged() {
+  std::erase_if(paged_, [this](const Paged& each) {
+    if (!records_.contains(each.record)) {
+      return true;
+    }
+    const StorageRecord& record = records_[each.record];
+    if (record.range.from != each.from || !record.id.valid()) {
+      return true;
+    }
+    const bool dead = is_dead(record);
+    if (dead) {
+      note_dead(record);
+    }
+    return dead;
+  });
+  report_all();
+}
+
 void ExternalStorages::report_all() {
   while (!dead_.empty()) {
     const RecordId id = dead_.back();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "csrc/torch/storages/engine_lock.h"
@@ -36,6 +37,16 @@ class ExternalStorages {
   void collect();
   // Finds and reports all storages that have died.
   void sweep();
+  // Watches a storage in paged memory. sweep_paged() reports those that have died: call it before
+  // each op. Then their end has the same place among the ops as that of a storage in the pool.
+  void watch_paged(const StorageRecord& record) {
+    paged_.push_back({.record = record.self, .from = record.range.from});
+  }
+  void sweep_paged() {
+    if (!paged_.empty()) [[unlikely]] {
+      find_dead_paged();
+    }
+  }
   // Called before another storage is charged, so that dead ones are no longer charged.
   void sweep_before_meeting();
   // Marks a dead storage for the next `collect`, which reports it.
@@ -43,6 +54,7 @@ class ExternalStorages {
 
  private:
   void release(StorageRecord& record) noexcept;
+  void find_dead_paged();
   void report_all();
   void report(StorageRecord& record);
   void note_freed(Bytes size) noexcept;
@@ -52,8 +64,15 @@ class ExternalStorages {
   StorageRecords& records_;
   std::vector<RecordId> held_;  // during a call into the engine
   std::vector<RecordId> dead_;  // to be reported
-  std::size_t met_ = 0;         // number of external storages met since the last sweep
-  Bytes freed_{0};              // since the last trim_heap
+  // A storage in paged memory. The record of its id may be that of another storage by now, which
+  // has another address or none.
+  struct Paged {
+    RecordId record;
+    std::uintptr_t from;
+  };
+  std::vector<Paged> paged_;
+  std::size_t met_ = 0;  // number of external storages met since the last sweep
+  Bytes freed_{0};       // since the last trim_heap
 };
 
 }  // namespace recoup::detail

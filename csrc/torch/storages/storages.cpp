@@ -147,21 +147,21 @@ StorageId Storages::charge_external(StorageRecord& record, Bytes size, Engine::C
   return record.id;
 }
 
-StorageId Storages::reserve(Bytes size) {
+StorageId Storages::reserve(Bytes size, Engine::Charge charge) {
   auto nothing = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), 0,
                                                        device_.no_bytes(), nullptr, false);
   StorageRecord& record = records_.add(*nothing);
   record.strong = std::move(nothing);
-  const StorageId reserved = charge_external(record, size, Engine::Charge::kNow);
+  const StorageId reserved = charge_external(record, size, charge);
   (void)engine_.user().pin(reserved);  // there is nothing to bring in
   return reserved;
 }
 
-void Storages::charge_window(Bytes window) {
+void Storages::charge_window(Bytes window, Engine::Charge charge) {
   if (window == window_size_) {
     return;
   }
-  const StorageId charged = reserve(window);
+  const StorageId charged = reserve(window, charge);
   if (const StorageId before = std::exchange(window_, charged); before.valid()) {
     release_reserved(before);
   }
@@ -306,6 +306,22 @@ void Storages::escape_unless_it_has(StorageId storage) {
   }
 }
 
+StorageRecord& Storages::add_paged(c10::StorageImpl& storage) {
+  device_.hooks().met(&storage);
+  device_.external().sweep_before_meeting();
+  StorageRecord& added = records_.add(storage);
+  added.range = range_of(storage);
+  return added;
+}
+
+void Storages::paged_is_known(StorageRecord& record) {
+  records_.index_external(record);
+  device_.external().watch_paged(record);
+  if (records_.has_view_in(record.range)) {
+    engine_.user().escape(record.id);
+  }
+}
+
 StorageId Storages::find_external(c10::StorageImpl& storage) {
   const void* const data = data_of(storage).get();
   // A view has the same address but another deleter.
@@ -352,7 +368,7 @@ StorageId Storages::find_external(c10::StorageImpl& storage) {
   // The window of paged memory is charged instead of the bytes in it.
   const bool in_paged_memory = is_in_paged_memory(data);
   if (in_paged_memory) {
-    charge_window(PagedMemory::of_process()->window());
+    charge_window(PagedMemory::of_process()->window(), Engine::Charge::kNow);
   }
   const bool counted = in_paged_memory || device_.backend().is_outside(data_of(storage));
   const bool offered = offered_.contains(&storage);

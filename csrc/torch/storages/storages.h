@@ -42,15 +42,19 @@ class Storages {
   [[nodiscard]] BlockId unowned_block(const c10::StorageImpl& storage) const;
   // Adds a record for a storage that is about to be adopted; its id is not set.
   StorageRecord& add_record(c10::StorageImpl& storage) { return records_.add(storage); }
+  // The same for a result in paged memory; then its id has been set.
+  StorageRecord& add_paged(c10::StorageImpl& storage);
+  void paged_is_known(StorageRecord& record);
   [[nodiscard]] StorageRecord& record(StorageId id) const {
     return *static_cast<StorageRecord*>(engine_.handle(id));
   }
 
   // Charges bytes that are about to be allocated outside of the pool, and makes room for them. The
   // returned placeholder is charged until release_reserved. Throws OutOfBudget.
-  StorageId reserve(Bytes size);
-  // Charges the window of paged memory, in place of another size. Throws OutOfBudget.
-  void charge_window(Bytes window);
+  StorageId reserve(Bytes size, Engine::Charge charge = Engine::Charge::kNow);
+  // Charges the window of paged memory, in place of another size. Throws OutOfBudget. `charge`:
+  // kWindow if an op pages its results, kNow if the program brings paged tensors into the scope.
+  void charge_window(Bytes window, Engine::Charge charge);
   void release_reserved(StorageId reserved) { engine_.storage_died(reserved); }
 
   // Ends a storage whose bytes are gone.

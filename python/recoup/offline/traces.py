@@ -286,11 +286,6 @@ def _engine_options(
 ) -> _C.Options:
     check_budget(budget_bytes)
     tuning = options or Options()
-    if tuning.page_window is not None:
-        raise ValueError(
-            "page_window is for live runs: leave it out for simulations, in which a result that "
-            "does not fit is out of budget"
-        )
     # `recoup.budget` knows only the policies of live runs, and of these those with an order.
     plain = dataclasses.replace(tuning, kinetic=None)
     made = budget("1B", spill=spill, options=plain).setup.options.as_dict()

@@ -115,6 +115,7 @@ class RandomTrace {
     op.random = below(4) == 0;
     op.verifiable = below(2) == 0;
     op.failed = fresh.empty() && below(8) == 0;
+    op.pageable = below(2) == 0;
     op.copies = below(16) == 0 ? below(first_kept(fresh) + 1) : 0;
     std::vector<TraceOperand> operands;
     for (std::uint32_t n = below(4); n > 0 && !live_.empty(); --n) {

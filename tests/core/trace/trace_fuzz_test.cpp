@@ -186,6 +186,10 @@ class Fuzzer {
         options.engine.spill_unit = Bytes(64);
         options.engine.spill = Bytes(peak.count() / 64 * static_cast<std::int64_t>(below(64)));
       }
+      if (below(2) == 0) {
+        options.engine.page_window = Bytes(1 + peak.count() / 1024);
+        options.engine.aids.page = below(2) == 0;
+      }
       if (below(4) == 0) {  // bytes only, without fragmentation
         options.engine.addresses =
             Bytes(std::max(options.engine.budget.count(), std::int64_t{1} << 40) << 8);

@@ -144,6 +144,45 @@ TEST_F(Recorded, ABlockThatAnotherThreadAdopts) {
             (std::vector<std::string>{"allocate", "adopt", "runs", "reads both"}));
 }
 
+// Paged memory is recorded like blocks of the pool.
+TEST_F(Recorded, PagedMemory) {
+  recorder_.on_external(StorageId(9), {.nbytes = 64_B, .window = true});
+  recorder_.on_pin(StorageId(9));
+  begin("pages", {});
+  recorder_.on_page(PageKey(1000), 32_B);
+  recorder_.on_op_retry();
+  recorder_.on_page(PageKey(1000), 64_B);
+  allocate(1);
+  recorder_.on_page(PageKey(2000), 128_B);
+  recorder_.on_page(PageKey(3000), 192_B);
+  recorder_.on_unpage(PageKey(1000));
+  recorder_.on_free(BlockId(1));
+  const FreshStorage fresh[] = {
+      {.block = {}, .nbytes = 100_B, .page = PageKey(2000)},
+      {.block = {}, .nbytes = 50_B, .page = PageKey(7)}};  // older than the op
+  const StorageId storages[] = {StorageId(1), StorageId(2)};
+  OpRecord record;
+  record.fresh = fresh;
+  record.pageable = true;
+  recorder_.on_op_end(record, {}, storages);
+  recorder_.on_death(StorageId(9));
+  recorder_.on_disown(StorageId(1));
+  const Trace& trace = builder_.trace();
+  ASSERT_NO_THROW(validate(trace));
+  EXPECT_EQ(kinds_of(trace), (std::vector<std::string>{"pages", "other", "other"}));
+  EXPECT_TRUE(trace.ops.front().pageable);
+  EXPECT_EQ(trace.fresh, (std::vector<TraceFresh>{{.allocation = 2, .nbytes = 100_B}}));
+  using Does = KernelStep::Kind;
+  EXPECT_EQ(trace.kernels.front(),
+            (std::vector<KernelStep>{{.kind = Does::kAllocate, .index = 0, .size = 64_B},
+                                     {.kind = Does::kAllocate, .index = 0, .size = 64_B},
+                                     {.kind = Does::kAllocate, .index = 0, .size = 128_B},
+                                     {.kind = Does::kAllocate, .index = 0, .size = 192_B},
+                                     {.kind = Does::kFree, .index = 0, .size = Bytes(0)},
+                                     {.kind = Does::kFree, .index = 1, .size = Bytes(0)},
+                                     {.kind = Does::kFree, .index = 3, .size = Bytes(0)}}));
+}
+
 TEST_F(Recorded, LongAndInvalidNamesAreCut) {
   recorder_.on_step(std::string(5000, 'x'));
   recorder_.on_step("a\xff");

@@ -204,7 +204,7 @@ TEST_F(UntrustedTrace, OperandsMustBeLive) {
   expect_refused({kName, kernel({}), external, twice}, "overwritten, but also read or not written");
   twice.operands = {kOperandWritten};
   expect_refused({kName, kernel({}), external, twice}, "written in part but not read");
-  expect_refused({kName, kernel({}), op(0, {}, 16)},
+  expect_refused({kName, kernel({}), op(0, {}, 32)},
                  "it makes 1 copies, but its kernel has 0 allocations");
 }
 

@@ -96,6 +96,6 @@ def test_more_copies_than_allocations_are_refused(tmp_path: Path) -> None:
     at = next(i for i, record in enumerate(records) if isinstance(record, OpRecord))
     op = records[at]
     assert isinstance(op, OpRecord)
-    records[at] = replace(op, flags=op.flags & 15 | 99 << OP_BITS)
+    records[at] = replace(op, flags=op.flags & 31 | 99 << OP_BITS)
     with pytest.raises(ValueError, match="it makes 99 copies, but its kernel has"):
         trace_of(records)

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +16,6 @@ from train import HUGE, train, variant_named
 STEPS = 10
 # With more threads, convolutions have larger workspaces: another peak and other addresses.
 NETS = (("char_gpt", 0.55, 1), ("resnet", 0.45, 1), ("resnet", 0.45, 2))
-
-
-@pytest.fixture
-def usual_threads() -> Iterator[None]:
-    """Restores the number of threads that a test changes."""
-    threads = torch.get_num_threads()
-    yield
-    torch.set_num_threads(threads)
 
 
 def cost(run: Any) -> float:

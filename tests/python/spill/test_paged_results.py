@@ -71,6 +71,7 @@ PROGRAMS: dict[str, Callable[[], list[torch.Tensor]]] = {
 }
 
 
+@pytest.mark.usefixtures("usual_threads")
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("spill", [None, "256MiB"])
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -86,7 +87,6 @@ def test_results_larger_than_the_budget(name: str, spill: str | None, threads: i
     assert paged is not None and paged.most_bytes > stats.budget_bytes
     assert paged.read_bytes > 0 and paged.written_bytes > 0 and paged.disk_ns > 0
     assert "were paged: at most" in run.report()
-    torch.set_num_threads(2)
 
 
 @pytest.mark.parametrize("lasts", ["", ",persistent"])
@@ -302,15 +302,8 @@ def test_other_faults_are_reported_as_before() -> None:
     assert done.returncode < 0 and "Fatal Python error: Segmentation fault" in done.stderr
 
 
-def test_wrong_windows(tmp_path: Path) -> None:
+def test_wrong_windows() -> None:
     with pytest.raises(ValueError, match="page_window must be from 16MiB to 4GiB; got '1MiB'"):
         recoup.budget("1GiB", options=recoup.Options(page_window="1MiB"))
     with pytest.raises(recoup.OutOfBudgetError), recoup.budget("8MiB", options=PAGED):
         torch.ones(4096, 4096)  # the window does not fit
-    with recoup.trace(tmp_path / "t.rtrace"):
-        torch.ones(4)
-    trace = recoup.Trace.read(tmp_path / "t.rtrace")
-    with pytest.raises(ValueError, match="page_window is for live runs"):
-        trace.simulate(1 << 20, options=PAGED)
-    with pytest.raises(ValueError, match="trace and page_window cannot be combined"):
-        recoup.budget("1GiB", options=PAGED, trace=tmp_path / "u.rtrace")

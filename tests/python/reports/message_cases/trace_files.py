@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from message_cases.case import Case, readings
 
 MAGIC = b"\x89rtrace\n"
+VERSION = 10
 
 
 def record(*numbers: int) -> bytes:
@@ -34,7 +35,7 @@ def op(
     return record(3, *numbers)
 
 
-def file(records: bytes, *, version: int = 9) -> bytes:
+def file(records: bytes, *, version: int = VERSION) -> bytes:
     packed = zlib.compress(records, 1)
     frame = struct.pack("<III", len(records), len(packed), zlib.crc32(packed)) + packed
     return MAGIC + struct.pack("<I", version) + frame + bytes(12)
@@ -59,7 +60,7 @@ RECORDS = {
     "a kernel that frees another kernel's allocation": record(2, 1, 3),
     "a kernel that allocates 0 bytes": record(2, 1, 0),
     "an op without a kernel": NAME + op(),
-    "an op with 2^36 copies": NAME + KERNEL + record(3, 0, 0, 1 << 40),
+    "an op with 2^35 copies": NAME + KERNEL + record(3, 0, 0, 1 << 40),
     "an op with more copies than allocations": NAME + KERNEL + record(3, 0, 0, 99),
     "an op that reads a missing storage": NAME + KERNEL + op(operands=[READ]),
     "an op that reads a dead storage": NAME
@@ -123,7 +124,7 @@ FILES = {
     "a trace without its end": GOOD[:-12],
     "a trace that is cut in a frame": GOOD[:30],
     "a trace with bytes after its end": GOOD + b"more",
-    "a frame of no size": MAGIC + struct.pack("<IIII", 9, 1 << 31, 0, 0) + bytes(12),
+    "a frame of no size": MAGIC + struct.pack("<IIII", VERSION, 1 << 31, 0, 0) + bytes(12),
     "a frame that was changed": GOOD[:28] + b"\xff\xff\xff" + GOOD[31:],
     "a checksum that does not match": GOOD[:20] + b"\0\0\0\0" + GOOD[24:],
 }

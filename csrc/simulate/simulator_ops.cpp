@@ -1,0 +1,171 @@
+// How a simulator runs an op of its trace, and replays it.
+#include <algorithm>
+#include <utility>
+
+#include "csrc/simulate/simulator.h"
+
+namespace recoup::detail {
+
+void Simulator::run_op(const TraceOp& op) {
+  operands_.clear();
+  for (const TraceOperand& operand : trace_.operands_of(op)) {
+    operands_.push_back({.storage = storages_[operand.storage],
+                         .value = {},
+                         .reads = operand.reads,
+                         .written = operand.written,
+                         .overwritten = operand.overwritten,
+                         .left_out = operand.left_out,
+                         .overwritable = operand.overwritable});
+  }
+  kernels_.find_held(number_of(op), event_);
+  engine_->op().begin(trace_.names[op.name], operands_);
+  try {
+    run_until_it_fits(op);
+  } catch (const OutOfBudget&) {
+    engine_->op().abort(operands_);
+    throw;
+  }
+  if (op.failed) {
+    kernels_.free_results(op);
+    engine_->op().abort(operands_);
+  } else {
+    end_op(op);
+  }
+  ++op_;
+  if (uses_) {
+    uses_->advance(op_);
+  }
+}
+
+// The tries of a live run: OpCall::run_until_it_fits.
+void Simulator::run_until_it_fits(const TraceOp& op) {
+  const Paging::Rules rules = paging_rules();
+  const Paging at_first = Paging::at_first(rules, op.pageable, writes());
+  Retry retry;
+  for (;;) {
+    try {
+      kernels_.run(op, KernelRunner::Pass::kFirst, at_first);
+      return;
+    } catch (const OutOfBudget& error) {
+      // An op fails at once if its copies do not fit.
+      if (kernels_.made() < op.copies || at_first.when != Paging::When::kNever) {
+        throw;
+      }
+      if (!retry.worth_it(error.report())) {
+        const Bytes asked = error.report().asked;
+        if (engine_->op().hand_over(operands_, asked)) {
+          if (!kernels_.makes_result_first(op, engine_->op().handover().nbytes())) {
+            throw;
+          }
+          kernels_.run(op, KernelRunner::Pass::kFirst);
+          return;
+        }
+        const std::optional<Paging> paging = at_first.after(rules, op.pageable, asked);
+        if (!paging) {
+          throw;
+        }
+        run_paged(op, *paging);
+        return;
+      }
+    }
+    retry.all_tried = !engine_->op().retry(operands_, retry.need);
+  }
+}
+
+// Whether the op changes an operand of which there is no copy.
+bool Simulator::writes() const {
+  return std::any_of(operands_.begin(), operands_.end(), [](const Operand& operand) {
+    return operand.written && !operand.left_out && !operand.overwritten;
+  });
+}
+
+void Simulator::run_paged(const TraceOp& op, Paging paging) {
+  for (;;) {
+    engine_->op().begin_paged_run();
+    try {
+      kernels_.run(op, KernelRunner::Pass::kFirst, paging);
+      return;
+    } catch (const OutOfBudget& error) {
+      const std::optional<Paging> more =
+          paging.after(paging_rules(), op.pageable, error.report().asked);
+      if (!more) {
+        throw;
+      }
+      paging = *more;
+    }
+  }
+}
+
+void Simulator::charge_window() {
+  if (!window_.valid()) {
+    window_ = engine_->add_external(&window_, options_.engine.page_window, Engine::Charge::kWindow);
+    (void)engine_->user().pin(window_);
+  }
+}
+
+void Simulator::end_op(const TraceOp& op) {
+  std::vector<FreshStorage> fresh;
+  for (const TraceFresh& each : trace_.fresh_of(op)) {
+    const BlockId block = kernels_.take(each.allocation);
+    fresh.push_back(block.valid() ? content(block, each.nbytes)
+                                  : FreshStorage{.block = {},
+                                                 .nbytes = each.nbytes,
+                                                 .handle = const_cast<TraceFresh*>(&each),
+                                                 .page = KernelRunner::key_of(each.allocation)});
+  }
+  const bool paged = kernels_.paged();
+  kernels_.check_end(op);
+  std::vector<StorageId> made(fresh.size());
+  const OpUses uses(operands_);
+  OpRecord record{.inputs = uses.inputs,
+                  .written = uses.written,
+                  .fresh = fresh,
+                  .cost = op.cost,
+                  .workspace = op.workspace,
+                  .payload = nullptr,
+                  .verifiable = op.verifiable,
+                  .recordable = false,
+                  .record_bytes = op.record_bytes,
+                  .repeatable = op.repeatable,
+                  .random = op.random,
+                  .pageable = op.pageable,
+                  .paged = paged};
+  if (noise_) {
+    const Measurement measured = noise_->measure(number_of(op));
+    record.cost = measured.took;
+    record.cost_key = measured.key;
+  }
+  // The engine returns the payload unchanged.
+  if (op.repeatable && !paged && engine_->op().recordable(record)) {
+    record.payload = const_cast<TraceOp*>(&op);
+    record.recordable = true;
+  }
+  const Nanoseconds before = Nanoseconds(engine_->counters().op_ns);
+  engine_->op().end(record, uses, operands_, made);
+  plain_ += noise_ ? op.cost : Nanoseconds(engine_->counters().op_ns) - before;
+  for (StorageId id : made) {
+    add_storage(id);
+  }
+}
+
+Measurement Simulator::replay(void* payload, std::span<const Location> /*inputs*/,
+                              std::span<const PoolOffset> /*written*/, std::span<BlockId> outputs) {
+  count_replay();
+  const TraceOp& op = *static_cast<const TraceOp*>(payload);
+  const Nanoseconds room_before = engine_->context().room_time;
+  const KernelRunner::Nested nested(kernels_);
+  kernels_.run(op, KernelRunner::Pass::kReplay);
+  const std::span<const TraceFresh> fresh = trace_.fresh_of(op);
+  for (std::size_t i = 0; i < fresh.size(); ++i) {
+    outputs[i] = kernels_.take(fresh[i].allocation);
+  }
+  replayed_ += op.cost;
+  if (!noise_) {
+    return {};
+  }
+  Measurement measured = noise_->measure(number_of(op));
+  measured.took += engine_->context().room_time - room_before;  // and subtracts this time again
+  return measured;
+}
+
+}  // namespace recoup::detail

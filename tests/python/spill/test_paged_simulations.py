@@ -1,0 +1,110 @@
+"""Simulations page the results that a live run pages, and make the same decisions."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+import recoup
+from test_paged_results import MIB, PROGRAMS, WINDOW
+
+OPTIONS = recoup.Options(page_window=WINDOW, cost_model="bytes")
+SAME = (
+    "evictions",
+    "evicted_bytes",
+    "replays",
+    "spills",
+    "moves",
+    "paged_allocations",
+    "paged_bytes",
+    "in_place_results",
+)
+
+
+def mixed() -> list[torch.Tensor]:
+    """Values that are evicted and replayed between results that are paged, or fit only later."""
+    torch.manual_seed(0)
+    kept = [torch.rand(256, 1024).mul(number) for number in range(1, 9)]
+    x = torch.rand(3072)
+    large = torch.outer(x, x)
+    sums = [each.exp().sum() for each in kept]
+    large.mul_(2.0).add_(1.0)
+    rows = large[::512].clone()
+    del large
+    again = [each.add(1.0).amax() for each in kept]
+    fits = torch.outer(x[:1024], x[:1024]).sum(0)
+    return [*sums, rows, *again, fits]
+
+
+ALL: dict[str, Callable[[], list[torch.Tensor]]] = PROGRAMS | {"mixed": mixed}
+
+
+def traced(name: str, path: Path, budget: int | None, spill: str | None) -> recoup.Trace:
+    options = OPTIONS if budget is not None else recoup.Options(cost_model="bytes")
+    with recoup.budget(budget or 4 << 30, spill=spill, options=options, trace=path):
+        ALL[name]()
+    return recoup.Trace.read(path)
+
+
+@pytest.mark.parametrize(("budget", "spill"), [(24 * MIB, None), (33 * MIB, "256MiB")])
+@pytest.mark.parametrize("name", ALL)
+def test_a_simulation_makes_the_decisions_of_the_live_run(
+    name: str, budget: int, spill: str | None, tmp_path: Path
+) -> None:
+    """From the recording of the same budget, and from one of a budget in which all fits."""
+    with recoup.budget(budget, spill=spill, options=OPTIONS, profile="decisions") as run:
+        ALL[name]()
+    live, decisions = run.stats(), run.decisions()
+    assert live.paged_allocations > 0
+    for recorded in (budget, None):
+        trace = traced(name, tmp_path / "run.rtrace", recorded, spill)
+        simulated = trace.simulate(
+            budget, policy="recoup", spill=spill, decisions=True, options=OPTIONS
+        )
+        assert simulated.status == "ok", simulated.reason
+        for each in SAME:
+            assert getattr(simulated.stats, each) == getattr(live, each), (each, recorded)
+        # An op that is replayable in all that fits keeps the constants that it has read.
+        assert abs(simulated.stats.peak_bytes - live.peak_bytes) <= (0 if recorded else 64)
+        assert simulated.decisions == decisions
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_recording_with_paged_results_is_one_without(name: str, tmp_path: Path) -> None:
+    """Both have the same ops, allocations and results, and so the same simulations."""
+    paged = traced(name, tmp_path / "paged.rtrace", 24 * MIB, None)
+    whole = traced(name, tmp_path / "whole.rtrace", None, None)
+    difference = paged.unbudgeted_peak_bytes() - whole.unbudgeted_peak_bytes()
+    assert abs(difference) <= 64  # a constant
+    for one, other in zip(paged.ops(), whole.ops(), strict=True):
+        assert one.name == other.name and one.fresh_bytes == other.fresh_bytes
+        assert one.operands == other.operands and one.repeatable == other.repeatable
+
+
+def test_an_out_tensor_that_grows(tmp_path: Path) -> None:
+    """The simulation of the same budget makes the same decisions."""
+
+    def program() -> None:
+        large = torch.outer(torch.ones(3072), torch.ones(3072))
+        out = torch.empty(0)
+        torch.add(large, 1.0, out=out)
+        out[::512].clone().exp().sum()
+        del out
+
+    path = tmp_path / "run.rtrace"
+    with recoup.budget(24 * MIB, options=OPTIONS, trace=path) as run:
+        program()
+    assert run.stats().paged_allocations > 1
+    simulated = recoup.Trace.read(path).simulate(24 * MIB, policy="recoup", options=OPTIONS)
+    for each in SAME:
+        assert getattr(simulated.stats, each) == getattr(run.stats(), each), each
+
+
+def test_a_simulation_without_a_window_is_out_of_budget(tmp_path: Path) -> None:
+    trace = traced("distances", tmp_path / "run.rtrace", 24 * MIB, None)
+    without = trace.simulate(24 * MIB, policy="recoup")
+    assert without.status == "out of budget"
+    assert "aten::" in without.reason
+    too_small = trace.simulate(8 * MIB, policy="recoup", options=OPTIONS)
+    assert too_small.status == "out of budget"
