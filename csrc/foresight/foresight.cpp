@@ -117,8 +117,8 @@ void Foresight::on_op_end(const OpRecord& record, std::span<const Operand> opera
   }
 }
 
-void Foresight::on_op_failed() {
-  Observers::on_op_failed();
+void Foresight::on_op_failed(bool pageable) {
+  Observers::on_op_failed(pageable);
   --open_ops_;
   running_.reset();
 }

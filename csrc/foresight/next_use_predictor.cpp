@@ -193,7 +193,7 @@ void NextUsePredictor::find_period(std::span<const Operand> operands,
   }
 }
 
-void NextUsePredictor::on_op_failed() {
+void NextUsePredictor::on_op_failed(bool /*pageable*/) {
   --open_ops_;
   running_.reset();
 }

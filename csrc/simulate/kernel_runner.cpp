@@ -41,7 +41,7 @@ void KernelRunner::find_held(std::uint32_t op, std::size_t event) {
 
 // Invalid: it is paged.
 BlockId KernelRunner::allocate(Bytes size, const Paging& paging) {
-  if (!paging.takes(size)) {
+  if (!paging.takes(engine_.pool().round_up(size))) {
     return engine_.allocate(size);
   }
   if (paging.when == Paging::When::kIfNeeded) {

@@ -22,12 +22,12 @@ void Simulator::run_op(const TraceOp& op) {
   try {
     run_until_it_fits(op);
   } catch (const OutOfBudget&) {
-    engine_->op().abort(operands_);
+    engine_->op().abort(operands_, op.pageable);
     throw;
   }
   if (op.failed) {
     kernels_.free_results(op);
-    engine_->op().abort(operands_);
+    engine_->op().abort(operands_, op.pageable);
   } else {
     end_op(op);
   }

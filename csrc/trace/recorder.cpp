@@ -295,8 +295,9 @@ void TraceRecorder::on_op_end(const OpRecord& record, std::span<const Operand> /
   }
 }
 
-void TraceRecorder::on_op_failed() {
+void TraceRecorder::on_op_failed(bool pageable) {
   TraceOp op;
+  op.pageable = pageable;
   op.failed = true;
   end_op(op, {});
 }

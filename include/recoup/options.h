@@ -83,8 +83,8 @@ struct Options {
   Bytes spill_unit{4096};
   // Directory of the tier's file; empty: the system's directory for temporary files.
   std::string spill_dir = {};
-  // Resident bytes of paged memory, for results that do not fit; 0: no result is paged. Live runs
-  // on the CPU alone page results.
+  // Resident bytes of paged memory, for results that do not fit; 0: no result is paged. For
+  // budgets of the CPU, and simulations.
   Bytes page_window{0};
   // Time to write and to read one byte of the tier, in nanoseconds. Unset: measured; 1.25 in
   // simulations.

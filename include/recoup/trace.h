@@ -133,7 +133,8 @@ struct TraceEvent {
   // What can happen.
   enum class Kind : std::uint8_t {
     // External storage of `size` bytes appears. `index`: 0 if its bytes are charged; 1 if they are
-    // part of TraceDevice::outside; 2 + S if they also lie in segment S.
+    // part of TraceDevice::outside, or on the CPU in paged memory; 2 + S if they also lie in
+    // segment S.
     kExternal,
     // A block of `size` bytes is allocated outside of ops, if `index` is 0. Otherwise, right after
     // an op, its kernel goes on holding allocation `index` - 1. The kernel's steps then free it at

@@ -56,9 +56,12 @@ struct Paging {
       const bool may = pageable && rules.window > Bytes(0) && asked >= kLeast;
       return may ? std::optional(Paging{.when = When::kAlways, .least = asked}) : std::nullopt;
     }
-    const Bytes smaller = std::max(asked, kLeast);
-    return smaller < least ? std::optional(Paging{.when = When::kAlways, .least = smaller})
-                           : std::nullopt;
+    if (least <= kLeast) {
+      return std::nullopt;
+    }
+    // The window, which is no memory of the kernel, may be what does not fit.
+    const Bytes smaller = asked < least ? std::max(asked, kLeast) : kLeast;
+    return Paging{.when = When::kAlways, .least = smaller};
   }
 };
 

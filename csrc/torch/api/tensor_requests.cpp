@@ -63,6 +63,7 @@ void with_known(const at::Tensor& tensor, Unknown unknown, Function&& function) 
   }
   const EngineLock lock(session->mutex());
   session->wait_for_replays(lock);
+  session->tensors().external().sweep_paged();
   try {
     c10::StorageImpl& impl = *tensor.storage().unsafeGetStorageImpl();
     detail::Storages& storages = session->storages(lock);

@@ -133,7 +133,7 @@ void OpCall::begin(const EngineLock& lock) {
   try {
     prepare_kernel(lock);
   } catch (...) {
-    engine.op().abort(operands_.all());
+    engine.op().abort(operands_.all(), pageable());
     throw;
   }
 }
@@ -342,7 +342,7 @@ void OpCall::fail() noexcept {
   left_out_before_.drop(session_, lock);
   kernel_ended(lock);
   note_written(lock);
-  session_.engine(lock).op().abort(operands_.all());
+  session_.engine(lock).op().abort(operands_.all(), pageable());
   if (session_.can().streams) {
     timing_.cancel(*session_.backend(lock).times());
   }

@@ -115,7 +115,7 @@ void Session::charge_page_window() {
   }
   PagedMemory& paged = PagedMemory::in(page_directory_);
   try {
-    storages_.charge_window(page_window_, Engine::Charge::kWindow);
+    storages_.charge_window(page_window_);
   } catch (const OutOfBudget& error) {
     throw PoolOutOfMemory(error.report(), this);
   }
@@ -295,6 +295,7 @@ void Session::materialize_all() {
   const EngineLock lock(mutex_);
   const Turn turn(*this, lock);
   backend(lock).require_ready();
+  device_.external().sweep_paged();
   engine_.set_running_op("the exit of the scope");
   engine_.user().materialize_all();
   wait_for_device();
@@ -319,6 +320,10 @@ void Session::record(const std::string& path) {
 }
 
 void Session::mark_step(std::string_view name) {
+  {
+    const EngineLock lock(mutex_);
+    device_.external().sweep_paged();
+  }
   if (device_.can().segments && device_.brings_in()) {
     const EngineLock lock(mutex_);
     wait_for_replays(lock);

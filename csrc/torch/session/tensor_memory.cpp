@@ -138,8 +138,7 @@ c10::DataPtr TensorMemory::allocate_paged(const PagedResults& paged, std::size_t
   try {
     c10::DataPtr memory = paged.allocate(nbytes);
     const EngineLock lock(to_.mutex);
-    to_.engine.op().page(page_key(memory.get()),
-                         to_.engine.pool().round_up(Bytes(static_cast<std::int64_t>(nbytes))));
+    to_.engine.op().page(page_key(memory.get()), Bytes(static_cast<std::int64_t>(nbytes)));
     return memory;
   } catch (const PoolOutOfMemory& error) {
     throw_no_room<PoolOutOfMemory>(OutOfBudget(error.report()));
@@ -177,6 +176,7 @@ void TensorMemory::free(void* pointer) {
   const EngineLock lock(to_.mutex);
   const BlockId block = block_at(pointer);
   if (const StorageId storage = to_.engine.storage_in(block); storage.valid()) {
+    to_.device.external().sweep_paged();  // their end was before that of this storage
     to_.storages.died(to_.storages.record(storage));
   } else {
     held_ -= to_.engine.pool().size(block).count();

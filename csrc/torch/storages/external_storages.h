@@ -38,7 +38,8 @@ class ExternalStorages {
   // Finds and reports all storages that have died.
   void sweep();
   // Watches a storage in paged memory. sweep_paged() reports those that have died: call it before
-  // each op. Then their end has the same place among the ops as that of a storage in the pool.
+  // each op, each request, and the end of a storage in the pool. Then their end has the same place
+  // among these as that of a storage in the pool.
   void watch_paged(const StorageRecord& record) {
     paged_.push_back({.record = record.self, .from = record.range.from});
   }

@@ -157,11 +157,11 @@ StorageId Storages::reserve(Bytes size, Engine::Charge charge) {
   return reserved;
 }
 
-void Storages::charge_window(Bytes window, Engine::Charge charge) {
+void Storages::charge_window(Bytes window) {
   if (window == window_size_) {
     return;
   }
-  const StorageId charged = reserve(window, charge);
+  const StorageId charged = reserve(window, Engine::Charge::kWindow);
   if (const StorageId before = std::exchange(window_, charged); before.valid()) {
     release_reserved(before);
   }
@@ -368,7 +368,7 @@ StorageId Storages::find_external(c10::StorageImpl& storage) {
   // The window of paged memory is charged instead of the bytes in it.
   const bool in_paged_memory = is_in_paged_memory(data);
   if (in_paged_memory) {
-    charge_window(PagedMemory::of_process()->window(), Engine::Charge::kNow);
+    charge_window(PagedMemory::of_process()->window());
   }
   const bool counted = in_paged_memory || device_.backend().is_outside(data_of(storage));
   const bool offered = offered_.contains(&storage);

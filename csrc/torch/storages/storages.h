@@ -52,9 +52,8 @@ class Storages {
   // Charges bytes that are about to be allocated outside of the pool, and makes room for them. The
   // returned placeholder is charged until release_reserved. Throws OutOfBudget.
   StorageId reserve(Bytes size, Engine::Charge charge = Engine::Charge::kNow);
-  // Charges the window of paged memory, in place of another size. Throws OutOfBudget. `charge`:
-  // kWindow if an op pages its results, kNow if the program brings paged tensors into the scope.
-  void charge_window(Bytes window, Engine::Charge charge);
+  // Charges the window of paged memory, in place of another size. Throws OutOfBudget.
+  void charge_window(Bytes window);
   void release_reserved(StorageId reserved) { engine_.storage_died(reserved); }
 
   // Ends a storage whose bytes are gone.

@@ -148,6 +148,12 @@ def _add_tier(parser: argparse.ArgumentParser) -> None:
         metavar="US",
         help="fixed time of each copy in microseconds (default: 100)",
     )
+    parser.add_argument(
+        "--page-window",
+        type=or_none(size),
+        metavar="SIZE",
+        help="put results that do not fit in a file, of which SIZE is resident",
+    )
 
 
 def _add_search(parser: argparse.ArgumentParser) -> None:

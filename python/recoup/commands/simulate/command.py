@@ -96,6 +96,7 @@ def _switches(options: argparse.Namespace, case: Case) -> dict[str, Any]:
         replay_order=options.replay_order,
         usefulness=not options.eager_drop,
         seed=options.seed,
+        page_window=options.page_window,
     )
     if options.kinetic:
         has_order = any(row.name == case.policy and row.kinetic for row in policies())
