@@ -72,7 +72,6 @@ class Simulator final : private Device {
   void end_parts();
   void run_op(const TraceOp& op);
   void run_until_it_fits(const TraceOp& op);
-  [[nodiscard]] bool writes() const;
   void run_paged(const TraceOp& op, Paging paging);
   void charge_window();
   [[nodiscard]] Paging::Rules paging_rules() const {

@@ -1,5 +1,4 @@
 // How a simulator runs an op of its trace, and replays it.
-#include <algorithm>
 #include <utility>
 
 #include "csrc/simulate/simulator.h"
@@ -40,7 +39,7 @@ void Simulator::run_op(const TraceOp& op) {
 // The tries of a live run: OpCall::run_until_it_fits.
 void Simulator::run_until_it_fits(const TraceOp& op) {
   const Paging::Rules rules = paging_rules();
-  const Paging at_first = Paging::at_first(rules, op.pageable, writes());
+  const Paging at_first = Paging::at_first(rules, op.pageable, Paging::writes(operands_));
   Retry retry;
   for (;;) {
     try {
@@ -70,13 +69,6 @@ void Simulator::run_until_it_fits(const TraceOp& op) {
     }
     retry.all_tried = !engine_->op().retry(operands_, retry.need);
   }
-}
-
-// Whether the op changes an operand of which there is no copy.
-bool Simulator::writes() const {
-  return std::any_of(operands_.begin(), operands_.end(), [](const Operand& operand) {
-    return operand.written && !operand.left_out && !operand.overwritten;
-  });
 }
 
 void Simulator::run_paged(const TraceOp& op, Paging paging) {

@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <span>
 
+#include "csrc/engine/base/op.h"
 #include "recoup/types.h"
 
 namespace recoup::detail {
@@ -38,8 +40,15 @@ struct Paging {
     Bytes window{0};          // Options::page_window; 0: nothing is paged
     bool everything = false;  // TestAids::page
   };
-  // For the first run of an op's kernel. `pageable`: what it allocates may be paged. `writes`: it
-  // changes an operand of which there is no copy, so that it must not run twice.
+  // Whether an op changes an operand of which there is no copy, so that its kernel must not run
+  // twice.
+  [[nodiscard]] static bool writes(std::span<const Operand> operands) {
+    return std::any_of(operands.begin(), operands.end(), [](const Operand& operand) {
+      return operand.written && !operand.left_out && !operand.overwritten;
+    });
+  }
+  // For the first run of an op's kernel. `pageable`: what it allocates may be paged. `writes`: as
+  // above.
   [[nodiscard]] static Paging at_first(const Rules& rules, bool pageable, bool writes) {
     if (!pageable || rules.window == Bytes(0)) {
       return {};

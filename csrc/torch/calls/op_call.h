@@ -78,7 +78,6 @@ class OpCall {
   void run_kernel_paged(const Paging& paging);
   void run_paged(Paging paging);
   [[nodiscard]] bool may_run_twice() const;
-  [[nodiscard]] bool writes() const;
   // Whether this is a call of a compiled graph that must not run again.
   [[nodiscard]] bool is_once() const;
   // ---- after the kernel ----

@@ -17,7 +17,7 @@ void OpCall::run_until_it_fits() {
     return;
   }
   const Paging::Rules rules = session_.paging_rules();
-  const Paging at_first = Paging::at_first(rules, pageable(), writes());
+  const Paging at_first = Paging::at_first(rules, pageable(), Paging::writes(operands_.all()));
   if (at_first.when != Paging::When::kNever) [[unlikely]] {
     run_kernel_paged(at_first);
     return;
@@ -75,15 +75,7 @@ void OpCall::run_in_place(const OutOfBudgetReport& report) {
 // A kernel that ran out of memory may have written a part of its outputs, and running it again on
 // those may give other results. It may also have drawn random numbers, which it must draw again.
 bool OpCall::may_run_twice() const {
-  return !writes() && (!traits_.random || random_ != nullptr) && !is_once();
-}
-
-// Whether the kernel changes an operand of which there is no copy.
-bool OpCall::writes() const {
-  const std::span<const Operand> operands = operands_.all();
-  return std::any_of(operands.begin(), operands.end(), [](const Operand& operand) {
-    return operand.written && !operand.left_out && !operand.overwritten;
-  });
+  return !Paging::writes(operands_.all()) && (!traits_.random || random_ != nullptr) && !is_once();
 }
 
 bool OpCall::is_once() const {
