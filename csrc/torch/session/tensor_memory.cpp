@@ -176,7 +176,6 @@ void TensorMemory::free(void* pointer) {
   const EngineLock lock(to_.mutex);
   const BlockId block = block_at(pointer);
   if (const StorageId storage = to_.engine.storage_in(block); storage.valid()) {
-    to_.device.external().sweep_paged();  // their end was before that of this storage
     to_.storages.died(to_.storages.record(storage));
   } else {
     held_ -= to_.engine.pool().size(block).count();

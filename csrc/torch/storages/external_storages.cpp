@@ -86,14 +86,11 @@ void ExternalStorages::find_dead_paged() {
       return true;
     }
     const StorageRecord& record = records_[each.record];
-    if (record.range.from != each.from || !record.id.valid()) {
-      return true;
-    }
-    const bool dead = is_dead(record);
-    if (dead) {
+    // A record without an id was reported, but the program may find its storage again.
+    if (record.range.from == each.from && record.id.valid() && is_dead(record)) {
       note_dead(record);
     }
-    return dead;
+    return record.range.from != each.from;
   });
   report_all();
 }

@@ -29,6 +29,7 @@ AddressRange range_of(const c10::StorageImpl& storage) {
 }  // namespace
 
 void Storages::died(StorageRecord& record) {
+  device_.external().sweep_paged();  // their end was before that of this storage
   engine_.storage_died(record.id);
   records_.remove(record);
   device_.external().collect();

@@ -1,5 +1,7 @@
 """Simulations page the results that a live run pages, and make the same decisions."""
 
+import os
+import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -163,6 +165,68 @@ def test_the_end_of_paged_results(tmp_path: Path) -> None:
         made = simulate(tmp_path / "run.rtrace", 24 * MIB)
         assert made.decisions == run.decisions()
         assert made.stats.freezes == run.stats().freezes
+
+
+def drawn(seed: int, run: recoup.Run) -> None:
+    """A program of ops on tensors of up to 6 MiB, of which some die, are written or fail."""
+    chance = random.Random(seed)
+    torch.manual_seed(0)
+    live = [torch.rand(1 << 18).mul(2.0)]
+
+    def any_() -> torch.Tensor:
+        return chance.choice(live)
+
+    for _ in range(30):
+        x = any_()
+        long = torch.rand(chance.choice([700, 1024, 1250]))
+        match chance.randrange(10):
+            case 0 | 1 | 2:
+                live.append(torch.outer(long, long))
+            case 3:
+                live.append(x.exp())
+            case 4:
+                live.append(x.reshape(-1)[: x.numel() // 3].clone())
+            case 5:
+                x.mul_(0.5).add_(1.0)
+            case 6:
+                values, order = x.reshape(-1).sort()
+                live += [values, order.float()]
+                del values, order
+            case 7:
+                with pytest.raises(IndexError):
+                    x.index_select(0, torch.tensor([1 << 40]))
+            case 8:
+                recoup.evict(x)
+            case _:
+                run.mark_step()
+        del x
+        while len(live) > 6 or (len(live) > 1 and chance.random() < 0.3):
+            del live[chance.randrange(len(live))]
+        any_().sum()
+
+
+@pytest.mark.parametrize("seed", range(int(os.environ.get("RECOUP_PAGED_SEEDS", "12"))))
+def test_drawn_programs(seed: int, tmp_path: Path) -> None:
+    spill = "256MiB" if seed % 2 else None
+    for budget in (26 * MIB, 34 * MIB, 42 * MIB):
+        try:
+            with recoup.budget(budget, spill=spill, options=OPTIONS, profile="decisions") as run:
+                drawn(seed, run)
+            break
+        except recoup.OutOfBudgetError:
+            run.resume("1GiB")
+    live = run.stats()
+    for recorded in (budget, 1 << 30):
+        path = tmp_path / "run.rtrace"
+        with recoup.budget(recorded, spill=spill, options=OPTIONS, trace=path) as traced:
+            drawn(seed, traced)
+        made = recoup.Trace.read(path).simulate(
+            budget, policy="recoup", spill=spill, decisions=True, options=OPTIONS
+        )
+        assert made.status == "ok", made.reason
+        for each in SAME:
+            assert getattr(made.stats, each) == getattr(live, each), (each, recorded)
+        assert made.decisions == run.decisions(), recorded
 
 
 def test_smaller_results_are_paged_if_the_window_does_not_fit() -> None:
