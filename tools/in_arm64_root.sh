@@ -19,5 +19,5 @@ for folder in tmp dev/shm recoup/build recoup/.venv; do
   [ ! -d "$root/$folder" ] || mount -t tmpfs none "$root/$folder"
 done
 exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/tmp TMPDIR=/var/tmp LANG=C.UTF-8 OMP_NUM_THREADS=1 \
-  PYTHONDONTWRITEBYTECODE=1 PYTHONPATH="$site" RECOUP_FUZZ_SEEDS="${RECOUP_FUZZ_SEEDS:-}" \
+  RECOUP_TEST_PATIENCE=10 PYTHONDONTWRITEBYTECODE=1 PYTHONPATH="$site" RECOUP_FUZZ_SEEDS="${RECOUP_FUZZ_SEEDS:-}" \
   chroot "$root" sh -c 'cd /recoup && exec python3 -m pytest -p no:cacheprovider "$@"' pytest "$@"

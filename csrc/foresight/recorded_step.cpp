@@ -54,7 +54,8 @@ void StepRecorder::add_block(BlockId id, const BlockView& block) {
 void StepRecorder::add_storage(StorageId id, const HeldStorage& storage) {
   const Value& value = engine_.value(storage.current);
   if (storage.window) {
-    step_.unseen -= value.size;  // the step charges it again when it pages
+    step_.unseen -= value.size;
+    step_.window = value.size;
     return;
   }
   if (!value.block.valid()) {
@@ -102,11 +103,20 @@ StartingPool StepRecorder::pool_at_end() const {
   return found;
 }
 
+Bytes StepRecorder::window() const {
+  Bytes charged{0};
+  engine_.values().for_each_storage([&](StorageId, const HeldStorage& storage) {
+    charged += storage.window ? engine_.value(storage.current).size : Bytes(0);
+  });
+  return charged;
+}
+
 RecordedStep StepRecorder::take(bool repeats) {
   step_.trace = builder_.take();
   step_.enough = engine_.context().enough;
   if (repeats) {
     step_.pool = pool_at_end();
+    step_.window = window();
     step_.placer.learn_from(engine_.context().placer);
   }
   return std::move(step_);

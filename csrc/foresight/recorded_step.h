@@ -19,6 +19,7 @@ struct RecordedStep {
   Trace trace;
   StartingPool pool;  // state of the pool at the start of the step's next run
   Bytes unseen{0};    // bytes that are charged but belong to no storage of the program
+  Bytes window{0};    // bytes charged for the window of paged memory at the start of its next run
   Options options;    // options of the engine, with its price of moves
   Placer placer{Placement::kTwoEnded, Bytes(0)};  // state of the placer
   Bytes enough{0};                                // see Context
@@ -58,6 +59,7 @@ class StepRecorder {
   void add_storage(StorageId id, const HeldStorage& storage);
   [[nodiscard]] StartingPool::Place place_of(const BlockView& block, StorageId storage) const;
   [[nodiscard]] StartingPool pool_at_end() const;
+  [[nodiscard]] Bytes window() const;
 
   const Engine& engine_;
   const StepLog& log_;

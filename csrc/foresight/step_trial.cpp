@@ -187,6 +187,7 @@ TrialResult StepTrial::run(const Options& options, const StepScore* score, const
   if (addresses == Addresses::kRecorded) {
     simulator.begin_in(step_.pool);
   }
+  simulator.begin_with_window(step_.window);
   engine.learn_from(step_.placer, step_.enough);
   simulator.set_most_replay_cost(most);
   const SimulationResult ran = simulator.run();

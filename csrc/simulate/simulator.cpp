@@ -36,7 +36,7 @@ Simulator::Simulator(const Trace& trace, const SimulationOptions& options, Obser
       options_(options),
       most_replay_cost_(kMostReplayCost),
       engine_(std::in_place, engine_options(options.engine), static_cast<Device&>(*this)),
-      kernels_(trace, *engine_, [this] { charge_window(); }) {
+      kernels_(trace, *engine_, [this] { charge_window(options_.engine.page_window); }) {
   if (const ScheduleKind kind = find_policy(options.engine.policy).schedule;
       kind != ScheduleKind::kNone) {
     runner_.emplace(*engine_, kind,
@@ -73,6 +73,9 @@ void Simulator::fill_pool() {
   engine_->set_running_op({});
   if (trace_.device.bounces) {
     (void)engine_->reserve_bounce();
+  }
+  if (first_window_ > Bytes(0)) {
+    charge_window(first_window_);
   }
   for (const StartingPool::Place& place : starting_pool_.others) {
     (void)engine_->allocate(place.size, place.offset);
@@ -135,7 +138,7 @@ void Simulator::add_external(const TraceEvent& event) {
   // On the CPU nothing is in use before the run: the storage is in paged memory.
   if (event.index == 1 && trace_.device.outside == Bytes(0) &&
       options_.engine.page_window > Bytes(0)) {
-    charge_window();
+    charge_window(options_.engine.page_window);
   }
   const auto charge = event.index == 0 ? Engine::Charge::kNow : Engine::Charge::kAmongOutside;
   const SegmentId segment = event.index > 1 ? SegmentId(event.index - 2) : SegmentId();

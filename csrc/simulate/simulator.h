@@ -57,6 +57,8 @@ class Simulator final : private Device {
   // Sets the observers, in the order in which they are called. Both may be null.
   void observe(Observer* first, Observer* second = nullptr);
   void begin_in(StartingPool pool) { starting_pool_ = std::move(pool); }
+  // Charges the window of paged memory from the beginning; 0: when it is needed.
+  void begin_with_window(Bytes window) { first_window_ = window; }
   // Ends the run as too slow if replays cost more.
   void set_most_replay_cost(Nanoseconds most) { most_replay_cost_ = most; }
   // Knowledge for a policy that looks ahead; otherwise null.
@@ -73,7 +75,7 @@ class Simulator final : private Device {
   void run_op(const TraceOp& op);
   void run_until_it_fits(const TraceOp& op);
   void run_paged(const TraceOp& op, Paging paging);
-  void charge_window();
+  void charge_window(Bytes window);
   [[nodiscard]] Paging::Rules paging_rules() const {
     return {.window = options_.engine.page_window, .everything = options_.engine.aids.page};
   }
@@ -125,6 +127,7 @@ class Simulator final : private Device {
   std::unordered_map<std::uint32_t, std::vector<PinTicket>> pins_;  // by number of the storage
   std::size_t event_ = 0;                                           // number of the current event
   std::vector<Operand> operands_;
+  Bytes first_window_{0};  // the window of paged memory that is charged from the beginning
   StorageId window_;       // the charge for the window of paged memory
   bool in_parts_ = false;  // whether room is held for the parts of an op on lists
   std::size_t op_ = 0;     // number of the current op

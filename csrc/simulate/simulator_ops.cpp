@@ -88,9 +88,9 @@ void Simulator::run_paged(const TraceOp& op, Paging paging) {
   }
 }
 
-void Simulator::charge_window() {
+void Simulator::charge_window(Bytes window) {
   if (!window_.valid()) {
-    window_ = engine_->add_external(&window_, options_.engine.page_window, Engine::Charge::kWindow);
+    window_ = engine_->add_external(&window_, window, Engine::Charge::kWindow);
     (void)engine_->user().pin(window_);
   }
 }

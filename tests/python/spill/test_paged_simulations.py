@@ -3,6 +3,7 @@
 import os
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -165,6 +166,44 @@ def test_the_end_of_paged_results(tmp_path: Path) -> None:
         made = simulate(tmp_path / "run.rtrace", 24 * MIB)
         assert made.decisions == run.decisions()
         assert made.stats.freezes == run.stats().freezes
+
+
+def test_plans_with_paged_results(tmp_path: Path) -> None:
+    """Lists of evictions for steps that page a result: they cost what is planned, and no bit."""
+
+    def program(run: recoup.Run | None) -> list[bytes]:
+        torch.manual_seed(0)
+        x, w = torch.rand(3072), torch.rand(300, 300, requires_grad=True)
+        grads = []
+        for _ in range(7):
+            made = [torch.tanh(w)]
+            for _ in range(20):
+                made.append(torch.tanh(made[-1] @ w * 0.01 + made[-1]))
+            scale = torch.outer(x, x)[:64].sum()
+            (made[-1].sum() * scale).backward()
+            assert w.grad is not None
+            grads.append(w.grad.clone().numpy().tobytes())
+            w.grad = None
+            del made
+            if run is not None:
+                run.mark_step()
+        return grads
+
+    plain, budget = program(None), 20 * MIB
+    options = replace(OPTIONS, planning="wait")
+    with recoup.budget(budget, policy="planned", options=options, profile="decisions") as run:
+        assert program(run) == plain
+    stats = run.stats()
+    assert stats.paged_allocations == 7 and stats.followed_steps > 0
+    assert stats.followed_cost_ns <= 1.05 * stats.followed_expected_ns
+    for recorded, policy in ((budget, "planned"), (1 << 30, "recoup")):
+        path = tmp_path / "run.rtrace"
+        with recoup.budget(recorded, policy=policy, options=options, trace=path) as traced:
+            program(traced)
+        made = recoup.Trace.read(path).simulate(
+            budget, policy="planned", decisions=True, options=options
+        )
+        assert made.decisions == run.decisions()
 
 
 def drawn(seed: int, run: recoup.Run) -> None:

@@ -1,5 +1,6 @@
 """Runs the command line: in a new process, or in this one."""
 
+import os
 import subprocess
 import sys
 from typing import Any
@@ -18,6 +19,10 @@ TRAIN = """
 """
 
 
+PATIENCE = float(os.environ.get("RECOUP_TEST_PATIENCE", "1"))
+"""Factor for the time that a command may take: above 1 where processors are emulated."""
+
+
 def cli(
     *args: object, timeout: float = 120, python: str | None = None, **options: Any
 ) -> subprocess.CompletedProcess[str]:
@@ -26,7 +31,7 @@ def cli(
         [python or sys.executable, "-m", "recoup", *map(str, args)],
         capture_output=True,
         text=True,
-        timeout=timeout,
+        timeout=timeout * PATIENCE,
         check=False,
         **options,
     )
