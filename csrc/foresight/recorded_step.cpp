@@ -27,7 +27,8 @@ StepRecorder::StepRecorder(const Engine& engine, const StepLog& log) : engine_(e
   step_.options = engine.options();
   step_.options.move_ns_per_byte = engine.context().move_price.a_byte;
   step_.placer.learn_from(engine.context().placer);
-  step_.unseen = engine.context().charges.external - step_.options.outside;
+  step_.window = window();
+  step_.unseen = engine.context().charges.external - step_.options.outside - step_.window;
   for (BlockId id = pool.first(); id.valid(); id = pool.next(id)) {
     if (const BlockView block = pool.view(id); !block.free) {
       add_block(id, block);
@@ -54,9 +55,7 @@ void StepRecorder::add_block(BlockId id, const BlockView& block) {
 void StepRecorder::add_storage(StorageId id, const HeldStorage& storage) {
   const Value& value = engine_.value(storage.current);
   if (storage.window) {
-    step_.unseen -= value.size;
-    step_.window = value.size;
-    return;
+    return;  // see RecordedStep::window
   }
   if (!value.block.valid()) {
     const bool charged = value.external != nullptr && !value.flags.among_outside;

@@ -50,6 +50,18 @@ def traced(name: str, path: Path, budget: int | None, spill: str | None) -> reco
     return recoup.Trace.read(path)
 
 
+def simulate(
+    path: Path,
+    budget: int,
+    *,
+    policy: str = "recoup",
+    spill: str | None = None,
+    options: recoup.Options = OPTIONS,
+) -> recoup.Simulation:
+    trace = recoup.Trace.read(path)
+    return trace.simulate(budget, policy=policy, spill=spill, decisions=True, options=options)
+
+
 @pytest.mark.parametrize(("budget", "spill"), [(24 * MIB, None), (33 * MIB, "256MiB")])
 @pytest.mark.parametrize("name", ALL)
 def test_a_simulation_makes_the_decisions_of_the_live_run(
@@ -99,14 +111,9 @@ def test_an_out_tensor_that_grows(tmp_path: Path) -> None:
     with recoup.budget(24 * MIB, options=OPTIONS, trace=path) as run:
         program()
     assert run.stats().paged_allocations > 1
-    simulated = recoup.Trace.read(path).simulate(24 * MIB, policy="recoup", options=OPTIONS)
+    simulated = simulate(path, 24 * MIB)
     for each in SAME:
         assert getattr(simulated.stats, each) == getattr(run.stats(), each), each
-
-
-def simulate(path: Path, budget: int) -> recoup.Simulation:
-    trace = recoup.Trace.read(path)
-    return trace.simulate(budget, policy="recoup", decisions=True, options=OPTIONS)
 
 
 def test_a_window_that_an_earlier_scope_filled(tmp_path: Path) -> None:
@@ -200,9 +207,7 @@ def test_plans_with_paged_results(tmp_path: Path) -> None:
         path = tmp_path / "run.rtrace"
         with recoup.budget(recorded, policy=policy, options=options, trace=path) as traced:
             program(traced)
-        made = recoup.Trace.read(path).simulate(
-            budget, policy="planned", decisions=True, options=options
-        )
+        made = simulate(path, budget, policy="planned", options=options)
         assert made.decisions == run.decisions()
 
 
@@ -259,9 +264,7 @@ def test_drawn_programs(seed: int, tmp_path: Path) -> None:
         path = tmp_path / "run.rtrace"
         with recoup.budget(recorded, spill=spill, options=OPTIONS, trace=path) as traced:
             drawn(seed, traced)
-        made = recoup.Trace.read(path).simulate(
-            budget, policy="recoup", spill=spill, decisions=True, options=OPTIONS
-        )
+        made = simulate(path, budget, spill=spill)
         assert made.status == "ok", made.reason
         for each in SAME:
             assert getattr(made.stats, each) == getattr(live, each), (each, recorded)
