@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,40 +20,30 @@
 namespace recoup::detail {
 namespace {
 
-std::atomic<PagedMemory*> of_this_process{nullptr};
-// In a forked child: that of its parent.
-std::atomic<const PagedMemory*> of_parent{nullptr};
-// The action that SIGSEGV had before.
-struct sigaction previous_action{};
-// Number of the action that is installed; kept in its mask.
-unsigned generation = 0;
-sigset_t mask_before_fork;
-
 [[noreturn]] void refuse_paged(const char* what) {
   throw std::system_error(errno, std::generic_category(), what);
 }
 
-// Signals that say by their absence from an action's mask which of them it is.
-constexpr unsigned kGenerationBits = 6;
-constexpr unsigned kGenerations = 1U << kGenerationBits;
-
-sigset_t mask_of(unsigned number) {
-  sigset_t mask;
-  sigfillset(&mask);
-  for (unsigned bit = 0; bit < kGenerationBits; ++bit) {
-    if ((number >> bit & 1) != 0) {
-      sigdelset(&mask, SIGRTMAX - static_cast<int>(bit));
-    }
-  }
-  return mask;
+// Whether a file takes a page from memory. A file system may open a file for direct I/O, and then
+// refuse blocks of this size.
+bool takes_page(int file, const char* page) {
+  const auto size = static_cast<ssize_t>(sysconf(_SC_PAGESIZE));
+  return pwrite(file, page, static_cast<std::size_t>(size), 0) == size && ftruncate(file, 0) == 0;
 }
 
-unsigned generation_of(const sigset_t& mask) {
-  unsigned number = 0;
-  for (unsigned bit = 0; bit < kGenerationBits; ++bit) {
-    number |= sigismember(&mask, SIGRTMAX - static_cast<int>(bit)) == 0 ? 1U << bit : 0U;
+// Whether no more than the page that is written to a file in memory becomes resident. With huge
+// pages of shared memory, the system takes hundreds of them.
+bool takes_single_pages(int file, const char* page) {
+  const auto size = static_cast<ssize_t>(sysconf(_SC_PAGESIZE));
+  struct stat state{};
+  if (pwrite(file, page, static_cast<std::size_t>(size), 0) != size || fstat(file, &state) != 0) {
+    return false;
   }
-  return number;
+  constexpr ssize_t kUnit = 512;  // bytes, of st_blocks
+  const bool single = state.st_blocks * kUnit <= size;
+  (void)fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, size);
+  errno = ENOTSUP;
+  return single;
 }
 
 void* map_zeros(std::int64_t size) {
@@ -66,46 +57,33 @@ void* map_zeros(std::int64_t size) {
 
 }  // namespace
 
-PagedMemory& PagedMemory::in(const std::string& directory) {
-  static std::mutex mutex;
-  const std::lock_guard lock(mutex);
-  PagedMemory* memory = of_process();
-  if (memory == nullptr) {
-    memory =
-        new PagedMemory(directory);  // never destroyed: tensors may live as long as the process
-    of_this_process.store(memory, std::memory_order_release);
-    static const int forks = pthread_atfork(&PagedMemory::before_fork, &PagedMemory::after_fork,
-                                            &PagedMemory::after_fork_in_child);
-    (void)forks;
-  } else {
-    memory->use(directory);
-  }
-  memory->install();
-  return *memory;
-}
-
-PagedMemory* PagedMemory::of_process() noexcept {
-  return of_this_process.load(std::memory_order_acquire);
-}
-
 std::int64_t PagedMemory::block_for(Bytes window) {
   const auto least = static_cast<std::uint64_t>(window.count() / kMostBlocks);
   return std::clamp(static_cast<std::int64_t>(std::bit_ceil(least)),
                     static_cast<std::int64_t>(sysconf(_SC_PAGESIZE)), kLargestBlock);
 }
 
-PagedMemory::PagedMemory(const std::string& directory)
-    : ring_(std::make_unique<Slot[]>(kMostBlocks)) {
+PagedMemory::PagedMemory(const std::string& directory, const PagedMemory* parent)
+    : parent_(parent), ring_(std::make_unique<Slot[]>(kMostBlocks)) {
   use(directory);
   resident_file_ = memfd_create("recoup-paged", MFD_CLOEXEC);
+  const char* problem = nullptr;
   if (resident_file_ < 0 || ftruncate(resident_file_, kFileBytes) != 0) {
+    problem = "recoup: no file in memory for the resident part of paged memory";
+  } else if (!takes_single_pages(resident_file_, copies_.bytes())) {
+    problem =
+        "recoup: more than a page of a file in memory becomes resident at a time, so paged memory "
+        "would exceed its window; write advise or never to "
+        "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
+  }
+  if (problem != nullptr) {
     const int error = errno;
     close(disk_file_);
     if (resident_file_ >= 0) {
       close(resident_file_);
     }
     errno = error;
-    refuse_paged("recoup: no file in memory for the resident part of paged memory");
+    refuse_paged(problem);
   }
   copies_.use(resident_file_, disk_file_, direct_);
   (void)page_sum(copies_.bytes(), 1);  // chooses its instructions now, and not in the handler
@@ -119,7 +97,11 @@ void PagedMemory::use(const std::string& directory) {
     return;
   }
   refuse_memory(place);
-  const UnnamedFile file = make_unnamed_file(place, true);
+  UnnamedFile file = make_unnamed_file(place, true);
+  if (file.direct && !takes_page(file.descriptor, copies_.bytes())) {
+    close(file.descriptor);
+    file = make_unnamed_file(place, false);
+  }
   if (disk_file_ >= 0) {
     close(disk_file_);
   }
@@ -127,44 +109,6 @@ void PagedMemory::use(const std::string& directory) {
   direct_ = file.direct;
   directory_ = place;
   copies_.use(resident_file_, disk_file_, direct_);
-}
-
-// ---- fork ----
-
-// The tables of a child must be whole: it looks there for the tensors that it has no access to.
-void PagedMemory::before_fork() noexcept {
-  PagedMemory* const memory = of_process();
-  if (memory != nullptr) {
-    const sigset_t before = PageLock::block_signals();
-    PageLock::take(memory->holder_);
-    mask_before_fork = before;
-  }
-}
-
-void PagedMemory::after_fork() noexcept {
-  PagedMemory* const memory = of_process();
-  if (memory != nullptr) {
-    const sigset_t before = mask_before_fork;
-    PageLock::release(memory->holder_);
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  }
-}
-
-// Not MADV_DONTFORK: other memory of the child could get the addresses.
-void PagedMemory::after_fork_in_child() noexcept {
-  const PagedMemory* const memory = of_process();
-  if (memory == nullptr) {
-    return;
-  }
-  for (const auto& [address, tensor] : memory->tensors_) {
-    if (mmap(tensor.address, static_cast<std::size_t>(tensor.size), PROT_NONE,
-             MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) == MAP_FAILED) {
-      give_up("a forked child has no access to it");
-    }
-  }
-  after_fork();
-  of_parent.store(memory);
-  of_this_process.store(nullptr);
 }
 
 bool PagedMemory::has(const void* address) const noexcept {
@@ -180,80 +124,6 @@ const PagedMemory::Tensor* PagedMemory::find(const void* address) const noexcept
   }
   const Tensor& found = std::prev(after)->second;
   return byte < found.address + found.size ? &found : nullptr;
-}
-
-// ---- the signal ----
-
-// Other libraries, such as Python's faulthandler, may have taken the signal since the last time.
-// The mask of the action says which time it was.
-void PagedMemory::install() {
-  struct sigaction now{};
-  sigaction(SIGSEGV, nullptr, &now);
-  if ((now.sa_flags & SA_SIGINFO) != 0 && now.sa_sigaction == &PagedMemory::handle &&
-      generation_of(now.sa_mask) == generation) {
-    return;
-  }
-  if ((now.sa_flags & SA_SIGINFO) == 0 || now.sa_sigaction != &PagedMemory::handle) {
-    previous_action = now;
-  }
-  generation = (generation + 1) % kGenerations;
-  struct sigaction ours{};
-  ours.sa_sigaction = &PagedMemory::handle;
-  ours.sa_flags = SA_SIGINFO | SA_ONSTACK;
-  ours.sa_mask = mask_of(generation);
-  if (sigaction(SIGSEGV, &ours, nullptr) != 0) {
-    refuse_paged("recoup: the signal handler of paged memory cannot be installed");
-  }
-}
-
-// Passes a signal that is not for paged memory to the action from before. If that has installed the
-// action again that it found, which may be an earlier one of this class, it will not handle the
-// signal any more. (Python's faulthandler does so when it has written its report.)
-void PagedMemory::pass_on(int signal, siginfo_t* info, void* context) {
-  const struct sigaction& before = previous_action;
-  if ((before.sa_flags & SA_SIGINFO) != 0 && before.sa_sigaction != nullptr) {
-    before.sa_sigaction(signal, info, context);
-  } else if ((before.sa_flags & SA_SIGINFO) == 0 && before.sa_handler != SIG_DFL &&
-             before.sa_handler != SIG_IGN) {
-    before.sa_handler(signal);
-  } else {
-    std::signal(signal, SIG_DFL);
-    if (info->si_code <= 0) {
-      raise(signal);  // it was sent, and no access is repeated; delivered when this handler returns
-    }
-    return;
-  }
-  struct sigaction now{};
-  sigaction(signal, nullptr, &now);
-  if ((now.sa_flags & SA_SIGINFO) != 0 && now.sa_sigaction == &PagedMemory::handle &&
-      generation_of(now.sa_mask) != generation) {
-    std::signal(signal, SIG_DFL);
-  }
-}
-
-void PagedMemory::handle(int signal, siginfo_t* info, void* context) {
-  const int error = errno;
-  PagedMemory* const memory = of_process();
-  bool found = false;
-  // A signal that was sent has no address. A fault in paged memory's own code is none of a kernel.
-  const bool is_access = info->si_code > 0;
-  if (is_access && memory != nullptr && !PageLock::is_held_here(memory->holder_)) {
-    const PageLock locked(memory->holder_);
-    const Tensor* const tensor = memory->find(info->si_addr);
-    found = tensor != nullptr;
-    if (found) {
-      memory->enter(const_cast<Tensor&>(*tensor),
-                    static_cast<char*>(info->si_addr) - tensor->address);
-    }
-  }
-  const PagedMemory* const parent = of_parent.load();
-  if (is_access && !found && parent != nullptr && parent->find(info->si_addr) != nullptr) {
-    give_up("a forked child has no access to it");
-  }
-  if (!found) {
-    pass_on(signal, info, context);
-  }
-  errno = error;
 }
 
 // ---- allocation ----
@@ -353,8 +223,7 @@ void PagedMemory::release(void* memory) noexcept {
   const PageLock locked(holder_);
   const auto found = tensors_.find(static_cast<const char*>(memory));
   if (found == tensors_.end()) {
-    const PagedMemory* const parent = of_parent.load();
-    RECOUP_CHECK(parent != nullptr && parent->find(memory) != nullptr);
+    RECOUP_CHECK(is_of_ancestor(memory));
     return;
   }
   const Tensor tensor = found->second;

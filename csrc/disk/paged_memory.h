@@ -63,13 +63,16 @@ class PagedMemory {
     std::int64_t misses = 0;           // accesses that had to wait for the handler
   };
 
-  // That of the process, with its file in `directory`; empty: the system's directory for temporary
-  // files. The first call makes it. While memory is allocated, the file stays where it is. Throws
-  // std::invalid_argument if the directory is in memory, std::system_error if the files cannot be
-  // had.
+  // The process's paged memory, its file in `directory`; empty: the system's directory for
+  // temporary files. The first call makes it. While memory is allocated, the file stays where it
+  // is. Throws std::invalid_argument if the directory is in memory, std::system_error if the files
+  // cannot be had.
   static PagedMemory& in(const std::string& directory);
   // Null: no memory of the process is paged.
   [[nodiscard]] static PagedMemory* of_process() noexcept;
+  // Locks the memory while the process forks. Locks that a thread may hold when it runs a kernel
+  // must be taken before a fork by handlers that are registered after this call.
+  static void watch_forks();
   // The size of a block in a window, in bytes.
   [[nodiscard]] static std::int64_t block_for(Bytes window);
 
@@ -80,9 +83,9 @@ class PagedMemory {
   // kMostWindow. While memory is allocated, blocks keep their size, so that fewer bytes than the
   // window may be resident.
   void set_window(Bytes window);
-  // Zeros. Throws std::system_error if the disk or the address space is full.
+  // Allocates zeros. Throws std::system_error if the disk or the address space is full.
   [[nodiscard]] void* allocate(Bytes size);
-  // Of a parent's memory: nothing.
+  // Ignores the memory of a process from which this one was forked.
   void release(void* memory) noexcept;
   [[nodiscard]] bool has(const void* address) const noexcept;
   [[nodiscard]] Bytes window() const { return window_bytes_; }
@@ -126,7 +129,7 @@ class PagedMemory {
     Group* groups;
     Writes writes;
   };
-  // A resident block. Of a tensor that was released: no tensor.
+  // A resident block. `tensor` is null after its release.
   struct Slot {
     Tensor* tensor;
     std::int64_t block;
@@ -134,7 +137,8 @@ class PagedMemory {
   using Slots = std::span<const Slot>;
   using Batch = std::array<Slot, PageCopies::kMostRuns>;
 
-  explicit PagedMemory(const std::string& directory);
+  // `parent`: of the nearest ancestor of this process that has paged memory; null: none has.
+  PagedMemory(const std::string& directory, const PagedMemory* parent);
 
   static void handle(int signal, siginfo_t* info, void* context);
   static void pass_on(int signal, siginfo_t* info, void* context);
@@ -148,6 +152,7 @@ class PagedMemory {
   void give_back(std::int64_t offset, std::int64_t size) noexcept;
   [[nodiscard]] std::int64_t table_bytes(const Tensor& tensor) const;
   [[nodiscard]] const Tensor* find(const void* address) const noexcept;
+  [[nodiscard]] static bool is_of_ancestor(const void* address) noexcept;
   // ---- in the handler, under the lock ----
   void enter(Tensor& tensor, std::int64_t offset);
   // The number of blocks in found_.
@@ -169,6 +174,7 @@ class PagedMemory {
   void each_run(Slots slots, Call&& call) const;
   [[nodiscard]] PageCopies::Runs runs_of(Slots slots);
 
+  const PagedMemory* const parent_;
   mutable std::atomic<pid_t> holder_{0};  // thread that has the lock
   int resident_file_ = -1;
   std::string directory_;

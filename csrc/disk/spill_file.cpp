@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "csrc/base/check.h"
+#include "csrc/base/fork_mutex.h"
 #include "csrc/base/strings.h"
 #include "csrc/disk/copy_buffer.h"
 #include "csrc/disk/unnamed_file.h"
@@ -96,7 +97,9 @@ bool SpillFile::end_write(Bytes to) noexcept {
     return false;
   }
   Copier::Result result = copier_->end(to.count());
-  keep_nothing();
+  if (result.kind != Copier::Result::Kind::kTimedOut) {  // else it would wait for the disk again
+    keep_nothing();
+  }
   if (result.kind != Copier::Result::Kind::kDone) {
     errno = result.error;
     written_.erase(to.count());
@@ -127,7 +130,9 @@ void SpillFile::end_read(Bytes from) {
         "before the fork, or start the process with spawn");
   }
   const Copier::Result result = copier_->end(from.count());
-  keep_nothing();
+  if (result.kind != Kind::kTimedOut) {
+    keep_nothing();
+  }
   const Bytes size = written_.at(from.count()).size;
   switch (result.kind) {
     case Kind::kDone:
@@ -166,7 +171,7 @@ std::optional<TierSpeed> SpillFile::speed() {
 }
 
 DiskSpeed SpillFile::known_speed() {
-  static std::mutex mutex;
+  static ForkMutex mutex;
   static std::map<dev_t, DiskSpeed> known;
   struct stat file{};
   const std::lock_guard lock(mutex);

@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "csrc/base/check.h"
+#include "csrc/base/fork_mutex.h"
 #include "csrc/base/strings.h"
+#include "csrc/disk/paged_memory.h"
 #include "csrc/torch/calls/access_hooks.h"
 #include "csrc/torch/calls/dispatch.h"
 #include "csrc/torch/compat/errors.h"
@@ -78,6 +80,10 @@ bool BudgetScope::on_entering_thread() const {
 }
 
 void BudgetScope::enter() {
+  // In this order: a thread with a lock of a scope may take a ForkMutex, or run a kernel, which may
+  // wait for paged memory.
+  PagedMemory::watch_forks();
+  ForkMutex::watch_forks();
   static const int registered =
       pthread_atfork(&lock_before_fork, &unlock_in_parent, &unlock_in_child);
   static const int at_exit = std::atexit(&stop_planning_at_exit);
@@ -100,6 +106,7 @@ void BudgetScope::enter() {
   Visit::begin_uncounted();  // until the session is suspended
   route_->enter();
   set_scope_thread(true);
+  session_.restore_page_window();
 }
 
 void BudgetScope::leave() {

@@ -11,11 +11,13 @@
 #include <utility>
 #include <vector>
 
+#include "csrc/base/fork_mutex.h"
+
 namespace recoup::detail {
 namespace {
 
 struct RetiredArenas {
-  std::mutex mutex;
+  ForkMutex mutex;
   std::vector<RetiredArena> arenas;
 };
 

@@ -10,6 +10,8 @@
 #include <cstring>
 #include <mutex>
 
+#include "csrc/base/fork_mutex.h"
+
 namespace recoup::detail {
 namespace {
 
@@ -153,7 +155,7 @@ int count_loads(dl_phdr_info* library, std::size_t /*size*/, void* loads) {
 }  // namespace
 
 void redirect_imports(std::span<const ImportedCall> calls) {
-  static std::mutex mutex;
+  static ForkMutex mutex;
   static unsigned long long seen_loads = 0;
   const std::lock_guard lock(mutex);
   unsigned long long loads = 0;

@@ -14,6 +14,7 @@
 #include <unordered_map>
 
 #include "csrc/base/check.h"
+#include "csrc/base/fork_mutex.h"
 #include "csrc/torch/compat/context_members.h"
 #include "csrc/torch/compat/digest.h"
 #include "csrc/torch/compat/float_control.h"
@@ -117,8 +118,8 @@ const Settings& Settings::current(c10::DeviceType device) {
 
 const Settings& Settings::intern(c10::DeviceType device) {
   static_assert(std::has_unique_object_representations_v<Settings>);
-  static auto* const mutex =
-      new std::mutex;  // never destroyed: payloads outlive static destructors
+  // Never destroyed: payloads outlive static destructors.
+  static auto* const mutex = new ForkMutex;
   static auto* const known =
       new std::unordered_multimap<std::uint64_t, std::unique_ptr<const Settings>>;
   auto now = std::make_unique<Settings>();

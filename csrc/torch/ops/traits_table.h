@@ -7,13 +7,13 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
 #include <vector>
 
+#include "csrc/base/fork_mutex.h"
 #include "csrc/torch/ops/overrides.h"
 #include "csrc/torch/ops/traits.h"
 
@@ -60,7 +60,7 @@ class TraitsTable {
   TraitsTable() = default;
   const OpTraits& look_up(const c10::OperatorHandle& op, Reach reach);
 
-  std::mutex mutex_;
+  ForkMutex mutex_;
   // Indexed by reach; null if not looked up yet.
   using PerReach = std::array<std::unique_ptr<OpTraits>, 2>;
   std::unordered_map<const c10::FunctionSchema*, PerReach> table_;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "csrc/base/check.h"
+#include "csrc/base/fork_mutex.h"
 #include "csrc/torch/backend/backends.h"
 #include "csrc/torch/compat/interpreter.h"
 #include "csrc/torch/session/session.h"
@@ -16,7 +17,7 @@ namespace {
 
 // The suspended sessions: few, and searched only for pointers that no active session owns.
 struct Suspended {
-  std::mutex mutex;
+  ForkMutex mutex;
   std::vector<Session*> sessions;
 
   // Never destroyed: storages may die after static destructors have run.

@@ -1,7 +1,10 @@
 // Tests of csrc/base and of the types in include/recoup/types.h.
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <limits>
 #include <map>
@@ -16,6 +19,7 @@
 
 #include "csrc/base/check.h"
 #include "csrc/base/fast_mutex.h"
+#include "csrc/base/fork_mutex.h"
 #include "csrc/base/slab.h"
 #include "csrc/base/strings.h"
 #include "recoup/errors.h"
@@ -255,6 +259,40 @@ TEST(Types, IdsOfDifferentTablesDoNotMix) {
   EXPECT_LT(ValueId(7), ValueId(8));
   std::unordered_set<ValueId> set{ValueId(1), ValueId(2), ValueId(1), ValueId()};
   EXPECT_EQ(set.size(), 3U);
+}
+
+// A child can take mutexes that other threads of its parent take and free all the time.
+TEST(ForkMutex, IsFreeInAChild) {
+  static ForkMutex first;
+  static ForkMutex second;
+  ForkMutex::watch_forks();
+  std::atomic<bool> over = false;
+  std::vector<std::thread> threads;
+  for (ForkMutex* const mutex : {&first, &second}) {
+    threads.emplace_back([mutex, &over] {
+      while (!over.load()) {
+        const std::lock_guard lock(*mutex);
+        std::this_thread::sleep_for(std::chrono::microseconds(200));
+      }
+    });
+  }
+  for (int i = 0; i < 20; ++i) {
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(20);  // ends the child if it waits
+      {
+        const std::scoped_lock both(first, second);
+      }
+      _exit(0);
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+  }
+  over = true;
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
 }
 
 }  // namespace

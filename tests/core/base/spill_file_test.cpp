@@ -2,14 +2,22 @@
 #include "csrc/disk/spill_file.h"
 
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <condition_variable>
+#include <cstddef>
 #include <deque>
+#include <iterator>
+#include <memory>
 #include <mutex>
 #include <random>
 #include <stdexcept>
@@ -334,6 +342,61 @@ TEST_F(SpillFileTest, AForkedChildCannotUseTheFileAndItsParentCan) {
   file.end_read(Bytes(0));
   EXPECT_EQ(got, bytes);
   EXPECT_EQ(read(file, 8 * kMiB, bytes.size()), bytes);
+}
+
+// From now on this process may not call io_uring_enter.
+bool forbid_uring() {
+  sock_filter code[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_io_uring_enter, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog filter{.len = std::size(code), .filter = code};
+  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
+}
+
+// Blocking calls copy the rest, and nothing that was refused is done later.
+TEST(UringIo, RefusedFromSomeTimeOn) {
+  constexpr int kBuffers = 4;
+  if (make_uring_io(kBuffers) == nullptr) {
+    GTEST_SKIP() << "the system has no io_uring";
+  }
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(60);
+    const std::unique_ptr<BlockIo> io = make_uring_io(kBuffers);
+    const int file = memfd_create("recoup-test", 0);
+    char written[kBuffers] = {'a', 'b', 'c', 'd'};
+    char got[kBuffers] = {};
+    io->write(0, file, &written[0], 1, 0);
+    if (io->wait().bytes != 1 || !forbid_uring()) {
+      _exit(2);
+    }
+    for (int round = 0; round < 3; ++round) {
+      for (int i = 0; i < kBuffers; ++i) {
+        io->write(i, file, &written[i], 1, i);
+      }
+      for (int i = 0; i < kBuffers; ++i) {
+        if (io->wait().bytes != 1) {
+          _exit(3);
+        }
+      }
+    }
+    for (int i = 0; i < kBuffers; ++i) {
+      io->read(i, file, &got[i], 1, i);
+    }
+    int buffers = 0;
+    for (int i = 0; i < kBuffers; ++i) {
+      const BlockIo::Done done = io->wait();
+      buffers |= done.bytes == 1 ? 1 << done.buffer : 0;
+    }
+    _exit(buffers == 15 && std::equal(got, got + kBuffers, written) ? 0 : 4);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
 }
 
 }  // namespace

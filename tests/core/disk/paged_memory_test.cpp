@@ -257,6 +257,7 @@ TEST_F(Paged, AChildPagesInFilesOfItsOwn) {
     if (next == 0) {
       const Array own(2);
       own.words[0] = 1;
+      memory().release(array.words);  // of its parent's parent
       _exit(wrong == 0 ? 3 : 4);
     }
     int status = 0;
