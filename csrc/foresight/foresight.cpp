@@ -117,8 +117,8 @@ void Foresight::on_op_end(const OpRecord& record, std::span<const Operand> opera
   }
 }
 
-void Foresight::on_op_failed(bool pageable) {
-  Observers::on_op_failed(pageable);
+void Foresight::on_op_failed(const KernelLimits& limits) {
+  Observers::on_op_failed(limits);
   --open_ops_;
   running_.reset();
 }

@@ -81,7 +81,7 @@ class Foresight final : public Observers, public PlannedVictims {
   void on_adopt(const FreshStorage& fresh, StorageId storage) override;
   void on_op_end(const OpRecord& record, std::span<const Operand> operands,
                  std::span<const StorageId> fresh) override;
-  void on_op_failed(bool pageable) override;
+  void on_op_failed(const KernelLimits& limits) override;
   void on_evict(ValueId value) override;
   void on_step(std::string_view name) override;
   void on_plan(const TracePlan& /*plan*/, std::span<const TraceEviction> /*evictions*/) override {}

@@ -193,7 +193,7 @@ void NextUsePredictor::find_period(std::span<const Operand> operands,
   }
 }
 
-void NextUsePredictor::on_op_failed(bool /*pageable*/) {
+void NextUsePredictor::on_op_failed(const KernelLimits& /*limits*/) {
   --open_ops_;
   running_.reset();
 }

@@ -54,7 +54,7 @@ class NextUsePredictor final : public Observer, public PlannedVictims {
   void on_adopt(const FreshStorage& fresh, StorageId storage) override;
   void on_op_end(const OpRecord& record, std::span<const Operand> operands,
                  std::span<const StorageId> fresh) override;
-  void on_op_failed(bool pageable) override;
+  void on_op_failed(const KernelLimits& limits) override;
   void on_step(std::string_view name) override;
   void on_spill(ValueId value) override { forecast_.on_spill(value); }
 

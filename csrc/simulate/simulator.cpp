@@ -136,9 +136,8 @@ void Simulator::count_replay() {
 void Simulator::add_external(const TraceEvent& event) {
   engine_->set_running_op("a tensor made outside the scope");
   // On the CPU nothing is in use before the run: the storage is in paged memory.
-  if (event.index == 1 && trace_.device.outside == Bytes(0) &&
-      options_.engine.page_window > Bytes(0)) {
-    charge_window(options_.engine.page_window);
+  if (event.index == 1 && window_.size() == Bytes(0) && trace_.device.window > Bytes(0)) {
+    charge_window(trace_.device.window);
   }
   const auto charge = event.index == 0 ? Engine::Charge::kNow : Engine::Charge::kAmongOutside;
   const SegmentId segment = event.index > 1 ? SegmentId(event.index - 2) : SegmentId();

@@ -11,6 +11,7 @@
 
 #include "csrc/engine/base/observers.h"
 #include "csrc/engine/program/engine.h"
+#include "csrc/engine/program/window_charge.h"
 #include "csrc/schedule/runner.h"
 #include "csrc/simulate/kernel_runner.h"
 #include "csrc/simulate/noise.h"
@@ -79,6 +80,9 @@ class Simulator final : private Device {
   [[nodiscard]] Paging::Rules paging_rules() const {
     return {.window = options_.engine.page_window, .everything = options_.engine.aids.page};
   }
+  [[nodiscard]] static KernelLimits limits_of(const TraceOp& op) {
+    return {.pageable = op.pageable, .once = op.once};
+  }
   void end_op(const TraceOp& op);
   [[nodiscard]] std::uint32_t number_of(const TraceOp& op) const {
     return static_cast<std::uint32_t>(&op - trace_.ops.data());
@@ -128,7 +132,7 @@ class Simulator final : private Device {
   std::size_t event_ = 0;                                           // number of the current event
   std::vector<Operand> operands_;
   Bytes first_window_{0};  // the window of paged memory that is charged from the beginning
-  StorageId window_;       // the charge for the window of paged memory
+  WindowCharge window_;
   bool in_parts_ = false;  // whether room is held for the parts of an op on lists
   std::size_t op_ = 0;     // number of the current op
   std::int64_t replays_ = 0;

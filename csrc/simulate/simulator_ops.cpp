@@ -21,12 +21,12 @@ void Simulator::run_op(const TraceOp& op) {
   try {
     run_until_it_fits(op);
   } catch (const OutOfBudget&) {
-    engine_->op().abort(operands_, op.pageable);
+    engine_->op().abort(operands_, limits_of(op));
     throw;
   }
   if (op.failed) {
     kernels_.free_results(op);
-    engine_->op().abort(operands_, op.pageable);
+    engine_->op().abort(operands_, limits_of(op));
   } else {
     end_op(op);
   }
@@ -39,7 +39,7 @@ void Simulator::run_op(const TraceOp& op) {
 // The tries of a live run: OpCall::run_until_it_fits.
 void Simulator::run_until_it_fits(const TraceOp& op) {
   const Paging::Rules rules = paging_rules();
-  const Paging at_first = Paging::at_first(rules, op.pageable, Paging::writes(operands_));
+  const Paging at_first = Paging::at_first(rules, limits_of(op));
   Retry retry;
   for (;;) {
     try {
@@ -47,7 +47,7 @@ void Simulator::run_until_it_fits(const TraceOp& op) {
       return;
     } catch (const OutOfBudget& error) {
       // An op fails at once if its copies do not fit.
-      if (kernels_.made() < op.copies || at_first.when != Paging::When::kNever) {
+      if (kernels_.made() < op.copies || op.once || at_first.when != Paging::When::kNever) {
         throw;
       }
       if (!retry.worth_it(error.report())) {
@@ -59,7 +59,7 @@ void Simulator::run_until_it_fits(const TraceOp& op) {
           kernels_.run(op, KernelRunner::Pass::kFirst);
           return;
         }
-        const std::optional<Paging> paging = at_first.after(rules, op.pageable, asked);
+        const std::optional<Paging> paging = at_first.after(rules, limits_of(op), asked);
         if (!paging) {
           throw;
         }
@@ -79,7 +79,7 @@ void Simulator::run_paged(const TraceOp& op, Paging paging) {
       return;
     } catch (const OutOfBudget& error) {
       const std::optional<Paging> more =
-          paging.after(paging_rules(), op.pageable, error.report().asked);
+          paging.after(paging_rules(), limits_of(op), error.report().asked);
       if (!more) {
         throw;
       }
@@ -89,10 +89,14 @@ void Simulator::run_paged(const TraceOp& op, Paging paging) {
 }
 
 void Simulator::charge_window(Bytes window) {
-  if (!window_.valid()) {
-    window_ = engine_->add_external(&window_, window, Engine::Charge::kWindow);
-    (void)engine_->user().pin(window_);
-  }
+  window_.change(
+      window,
+      [this](Bytes size) {
+        const StorageId charged = engine_->add_external(&window_, size, Engine::Charge::kWindow);
+        (void)engine_->user().pin(charged);
+        return charged;
+      },
+      [this](StorageId charged) { engine_->storage_died(charged); });
 }
 
 void Simulator::end_op(const TraceOp& op) {
@@ -120,7 +124,7 @@ void Simulator::end_op(const TraceOp& op) {
                   .record_bytes = op.record_bytes,
                   .repeatable = op.repeatable,
                   .random = op.random,
-                  .pageable = op.pageable,
+                  .limits = limits_of(op),
                   .paged = paged};
   if (noise_) {
     const Measurement measured = noise_->measure(number_of(op));

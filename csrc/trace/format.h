@@ -17,7 +17,7 @@
 namespace recoup::detail {
 
 inline constexpr std::array<unsigned char, 8> kTraceMagic{0x89, 'r', 't', 'r', 'a', 'c', 'e', '\n'};
-inline constexpr std::uint32_t kTraceVersion = 10;
+inline constexpr std::uint32_t kTraceVersion = 11;
 inline constexpr std::size_t kFrameHeader = 12;
 inline constexpr std::uint32_t kMaxFrame = 64U << 20;
 
@@ -60,6 +60,7 @@ inline constexpr std::uint64_t kOpRandom = 2;
 inline constexpr std::uint64_t kOpVerifiable = 4;
 inline constexpr std::uint64_t kOpFailed = 8;
 inline constexpr std::uint64_t kOpPageable = 16;
-inline constexpr int kOpBits = 5;
+inline constexpr std::uint64_t kOpOnce = 32;
+inline constexpr int kOpBits = 6;
 
 }  // namespace recoup::detail

@@ -123,6 +123,7 @@ class TraceReader {
     device.alignment = Bytes(natural());
     device.unit = Bytes(natural());
     device.outside = Bytes(natural());
+    device.window = Bytes(natural());
     const std::uint64_t flags = number();
     if (flags > kMostDeviceFlags) {
       fail(str_cat("a device has flags ", flags, ", which are unknown"));
@@ -175,6 +176,7 @@ class TraceReader {
     op.verifiable = (flags & kOpVerifiable) != 0;
     op.failed = (flags & kOpFailed) != 0;
     op.pageable = (flags & kOpPageable) != 0;
+    op.once = (flags & kOpOnce) != 0;
     op.cost = Nanoseconds(natural());
     op.workspace = Bytes(natural());
     op.record_bytes = Bytes(natural());

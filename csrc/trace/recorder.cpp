@@ -284,7 +284,8 @@ void TraceRecorder::on_op_end(const OpRecord& record, std::span<const Operand> /
   op.repeatable = record.repeatable;
   op.random = record.random;
   op.verifiable = record.verifiable;
-  op.pageable = record.pageable;
+  op.pageable = record.limits.pageable;
+  op.once = record.limits.once;
   end_op(op, returned);
   for (std::size_t i : older) {
     if (record.fresh[i].page != PageKey::kNone) {
@@ -295,9 +296,10 @@ void TraceRecorder::on_op_end(const OpRecord& record, std::span<const Operand> /
   }
 }
 
-void TraceRecorder::on_op_failed(bool pageable) {
+void TraceRecorder::on_op_failed(const KernelLimits& limits) {
   TraceOp op;
-  op.pageable = pageable;
+  op.pageable = limits.pageable;
+  op.once = limits.once;
   op.failed = true;
   end_op(op, {});
 }

@@ -50,7 +50,7 @@ class TraceRecorder final : public Observer {
   void on_unpage(PageKey page) override;
   void on_op_end(const OpRecord& record, std::span<const Operand> operands,
                  std::span<const StorageId> fresh) override;
-  void on_op_failed(bool pageable) override;
+  void on_op_failed(const KernelLimits& limits) override;
   void on_plan(const TracePlan& plan, std::span<const TraceEviction> evictions) override {
     sink_.add_plan(plan, evictions);
   }

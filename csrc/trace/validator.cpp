@@ -50,14 +50,13 @@ bool TraceValidator::Once::add(std::size_t index) {
   return std::exchange(seen_[index], round_) != round_;
 }
 
-// ---- the device ----
-
 void TraceValidator::set_device(const TraceDevice& device) {
   place_ = {.noun = "device", .number = 0};
   if (std::exchange(has_device_, true) || !names_.empty() || !kernels_.empty() || events_ > 0) {
     fail("it is not the first record");
   }
   check_size(device.outside);
+  check_size(device.window);
   check_block_size(device.unit);
   if (device.alignment > kMostAlignment ||
       !std::has_single_bit(static_cast<std::uint64_t>(device.alignment.count()))) {

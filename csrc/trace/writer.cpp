@@ -116,6 +116,7 @@ void TraceWriter::set_device(const TraceDevice& device) {
   put(natural(device.alignment.count()));
   put(natural(device.unit.count()));
   put(natural(device.outside.count()));
+  put(natural(device.window.count()));
   put((device.bounces ? kDeviceBounces : 0) | (device.compares ? kDeviceCompares : 0));
   end_record();
 }
@@ -144,7 +145,8 @@ void TraceWriter::add_op(const TraceOp& op, std::span<const TraceOperand> operan
   put(op.kernel);
   put((op.repeatable ? kOpRepeatable : 0) | (op.random ? kOpRandom : 0) |
       (op.verifiable ? kOpVerifiable : 0) | (op.failed ? kOpFailed : 0) |
-      (op.pageable ? kOpPageable : 0) | std::uint64_t{op.copies} << kOpBits);
+      (op.pageable ? kOpPageable : 0) | (op.once ? kOpOnce : 0) |
+      std::uint64_t{op.copies} << kOpBits);
   put(natural(op.cost.count()));
   put(natural(op.workspace.count()));
   put(natural(op.record_bytes.count()));

@@ -24,6 +24,7 @@ struct TraceDevice {
   Bytes alignment{64};   // alignment of the pool's blocks, a power of two
   Bytes unit{1};         // budgets are rounded down to a multiple of it
   Bytes outside{0};      // part of a budget that was in use before the run (Options::outside)
+  Bytes window{0};       // window of the paged memory that earlier scopes left; 0: there is none
   bool bounces = false;  // whether a block is reserved for moves (Engine::reserve_bounce)
   bool compares = true;  // whether copies in a spill tier are compared (Options::spill_compares)
   friend bool operator==(const TraceDevice&, const TraceDevice&) = default;
@@ -79,6 +80,7 @@ struct TraceOp {
   bool verifiable = true;  // all bytes of its results are defined
   bool failed = false;     // the kernel threw an exception
   bool pageable = false;   // what the kernel allocates may be paged (Options::page_window)
+  bool once = false;       // the kernel must not run twice if it does not fit
   friend bool operator==(const TraceOp&, const TraceOp&) = default;
 };
 

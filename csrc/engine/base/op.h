@@ -56,7 +56,7 @@ struct Operand {
   bool left_out = false;     // the write is a side effect that a replay need not repeat
   // A result of the same size may overwrite its bytes while the kernel runs.
   bool overwritable = false;
-  std::uint16_t index = 0;  // for the caller's own use, like `owner`
+  std::uint32_t index = 0;  // for the caller's own use, like `owner`
   void* owner = nullptr;
 };
 
@@ -72,6 +72,14 @@ struct Part {
   Bytes workspace{0};
 };
 
+// How the kernel of an op may run. Note [Paged results] in paging.h.
+struct KernelLimits {
+  bool pageable = false;  // what it allocates may be paged
+  // It must not run twice: it changes an operand of which there is no copy, or draws random numbers
+  // that cannot be drawn again.
+  bool once = false;
+};
+
 // What a finished op did.
 struct OpRecord {
   std::span<const ValueId> inputs;  // distinct values that it read, including those it wrote
@@ -83,12 +91,12 @@ struct OpRecord {
   bool verifiable = true;    // false: some of its bytes are uninitialized
   bool recordable = false;   // ProgramOp::recordable has returned true for it
   Bytes record_bytes{0};     // size of the payload
-  bool repeatable = false;   // the op is replayable, whether or not the engine records it
+  bool repeatable = false;   // the op is replayable, even if it is not recorded, or was paged
   bool random = false;       // it drew random numbers
   CostKey cost_key = 0;      // Note [Costs are learned]
   std::uint32_t copies = 0;  // see TraceOp::copies
-  bool pageable = false;     // what its kernel allocates may be paged
-  bool paged = false;  // a part of it was; without that, `repeatable` says if it is replayable
+  KernelLimits limits{};
+  bool paged = false;  // memory of its kernel was paged, so it is not replayable
 
   // Total size of the storages that the op made.
   [[nodiscard]] Bytes made() const {

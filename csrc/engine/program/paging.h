@@ -40,29 +40,28 @@ struct Paging {
     Bytes window{0};          // Options::page_window; 0: nothing is paged
     bool everything = false;  // TestAids::page
   };
-  // Whether an op changes an operand of which there is no copy, so that its kernel must not run
-  // twice.
+  // Whether an op changes an operand of which there is no copy.
   [[nodiscard]] static bool writes(std::span<const Operand> operands) {
     return std::any_of(operands.begin(), operands.end(), [](const Operand& operand) {
       return operand.written && !operand.left_out && !operand.overwritten;
     });
   }
-  // For the first run of an op's kernel. `pageable`: what it allocates may be paged. `writes`: as
-  // above.
-  [[nodiscard]] static Paging at_first(const Rules& rules, bool pageable, bool writes) {
-    if (!pageable || rules.window == Bytes(0)) {
+  // For the first run of an op's kernel.
+  [[nodiscard]] static Paging at_first(const Rules& rules, const KernelLimits& limits) {
+    if (!limits.pageable || rules.window == Bytes(0)) {
       return {};
     }
     if (rules.everything) {
       return {.when = When::kAlways, .least = Bytes(1)};
     }
-    return writes ? Paging{.when = When::kIfNeeded, .least = kLeast} : Paging();
+    return limits.once ? Paging{.when = When::kIfNeeded, .least = kLeast} : Paging();
   }
   // After a run that failed for lack of `asked` bytes. nullopt: paging does not help. Other memory
   // of the kernel may not fit either, once a part is paged, so each run pages smaller allocations.
-  [[nodiscard]] std::optional<Paging> after(const Rules& rules, bool pageable, Bytes asked) const {
+  [[nodiscard]] std::optional<Paging> after(const Rules& rules, const KernelLimits& limits,
+                                            Bytes asked) const {
     if (when == When::kNever) {
-      const bool may = pageable && rules.window > Bytes(0) && asked >= kLeast;
+      const bool may = limits.pageable && rules.window > Bytes(0) && asked >= kLeast;
       return may ? std::optional(Paging{.when = When::kAlways, .least = asked}) : std::nullopt;
     }
     if (least <= kLeast) {

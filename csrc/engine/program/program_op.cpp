@@ -220,7 +220,7 @@ void ProgramOp::end(OpRecord& record, const OpUses& uses, std::span<const Operan
   write_behind_.after_op();
 }
 
-void ProgramOp::abort(std::span<const Operand> operands, bool pageable) {
+void ProgramOp::abort(std::span<const Operand> operands, const KernelLimits& limits) {
   const OpUses uses(operands);
   context_.placer.end();
   enough_.end_op();
@@ -228,7 +228,7 @@ void ProgramOp::abort(std::span<const Operand> operands, bool pageable) {
   records_.make_unknown(uses.written);
   records_.make_unknown(uses.in_passing);
   if (context_.observer != nullptr) {
-    context_.observer->on_op_failed(pageable);
+    context_.observer->on_op_failed(limits);
   }
   release_operands(operands);
   context_.running_op = {};

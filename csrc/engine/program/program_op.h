@@ -71,8 +71,8 @@ class ProgramOp {
   // memory must be invalid by now.
   void end(OpRecord& record, const OpUses& uses, std::span<const Operand> operands,
            std::span<StorageId> storages);
-  // The op failed half way. `pageable`: as in OpRecord.
-  void abort(std::span<const Operand> operands, bool pageable = false);
+  // The op failed half way.
+  void abort(std::span<const Operand> operands, const KernelLimits& limits = {});
   // Replaces the estimated cost of an op that has ended by its measured cost. `made`: the ticket of
   // one of its results, or an empty one. Note [Late costs] in program_op.cpp.
   void learn_cost(const ValueTicket& made, Nanoseconds estimate, Nanoseconds cost);

@@ -213,7 +213,7 @@ void LiveTimeline::on_op_end(const OpRecord& record, std::span<const Operand> /*
   add(LiveMoment::Kind::kOp, makers_.running(), record.cost, Bytes(0), at);
 }
 
-void LiveTimeline::on_op_failed(bool /*pageable*/) {
+void LiveTimeline::on_op_failed(const KernelLimits& /*limits*/) {
   const Nanoseconds at = now();
   look_at_values(at);
   note_charge(at);

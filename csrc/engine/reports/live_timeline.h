@@ -45,7 +45,7 @@ class LiveTimeline final : public Observer {
   void on_op_begin(std::string_view name, std::span<const Operand> operands) override;
   void on_op_end(const OpRecord& record, std::span<const Operand> operands,
                  std::span<const StorageId> fresh) override;
-  void on_op_failed(bool pageable) override;
+  void on_op_failed(const KernelLimits& limits) override;
   void on_step(std::string_view name) override;
   void on_evict(ValueId value) override;
   void on_spill(ValueId value) override;

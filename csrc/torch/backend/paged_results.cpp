@@ -38,15 +38,19 @@ const PagedResults* PagedResults::current() { return of_this_thread(); }
 c10::DataPtr PagedResults::allocate(std::size_t nbytes) const {
   settings_.charge();
   used_ = true;
-  void* const memory =
-      PagedMemory::in(settings_.directory).allocate(Bytes(static_cast<std::int64_t>(nbytes)));
-  held_.push_back(memory);
+  const Bytes size(static_cast<std::int64_t>(nbytes));
+  void* const memory = PagedMemory::in(settings_.directory).allocate(size);
+  held_.push_back({.memory = memory, .size = size});
   return {memory, memory, &delete_paged, c10::Device(c10::DeviceType::CPU)};
 }
 
 void PagedResults::tell_freed(const void* memory) const {
-  if (std::erase(held_, memory) > 0) {
-    settings_.freed(page_key(memory));
+  const auto found = std::find_if(held_.begin(), held_.end(),
+                                  [memory](const Held& held) { return held.memory == memory; });
+  if (found != held_.end()) {
+    const Bytes size = found->size;
+    held_.erase(found);
+    settings_.freed(page_key(memory), size);
   }
 }
 

@@ -20,16 +20,17 @@ class PagedResults {
  public:
   struct Settings {
     Paging paging;
-    const std::string& directory;        // of the file; must outlive the object
-    std::function<void()> charge;        // charges the window; throws PoolOutOfMemory
-    std::function<void(PageKey)> freed;  // the kernel has freed paged memory
+    const std::string& directory;  // of the file; must outlive the object
+    std::function<void()> charge;  // charges the window; throws PoolOutOfMemory
+    // The kernel has freed paged memory, of this size.
+    std::function<void(PageKey, Bytes)> freed;
   };
   explicit PagedResults(Settings settings);
   ~PagedResults();
   PagedResults(const PagedResults&) = delete;
   PagedResults& operator=(const PagedResults&) = delete;
 
-  // That of this thread; null: none.
+  // This thread's object; null: none.
   [[nodiscard]] static const PagedResults* current();
   [[nodiscard]] const Paging& paging() const { return settings_.paging; }
   // Whether anything was paged.
@@ -43,7 +44,11 @@ class PagedResults {
 
   const Settings settings_;
   mutable bool used_ = false;
-  mutable std::vector<const void*> held_;  // what the kernel has allocated and not freed
+  struct Held {
+    const void* memory;
+    Bytes size;
+  };
+  mutable std::vector<Held> held_;  // what the kernel has allocated and not freed
   const PagedResults* const outer_;
 };
 

@@ -129,11 +129,12 @@ void OpCall::begin(const EngineLock& lock) {
   if (session_.recording() && may_be_in_place()) [[unlikely]] {
     operands_.find_overwritable();
   }
+  limits_ = find_limits();
   engine.op().begin(traits_.name, operands_.all());
   try {
     prepare_kernel(lock);
   } catch (...) {
-    engine.op().abort(operands_.all(), pageable());
+    engine.op().abort(operands_.all(), limits_);
     throw;
   }
 }
@@ -252,7 +253,7 @@ void OpCall::note_written(const EngineLock& lock) {
 OpRecord OpCall::make_record(const OpUses& uses, const EngineLock& lock) {
   Bytes workspace = session_.memory().most_held(lock);
   for (const FreshStorage& fresh : fresh_.storages()) {
-    workspace -= fresh.page == PageKey::kNone ? fresh.nbytes : Bytes(0);
+    workspace -= fresh.nbytes;
   }
   OpRecord record{.inputs = uses.inputs,
                   .written = uses.written,
@@ -263,9 +264,12 @@ OpRecord OpCall::make_record(const OpUses& uses, const EngineLock& lock) {
                   .verifiable = traits_.verifiable};
   record.random = traits_.random;
   record.copies = copies_;
-  record.pageable = pageable();
+  limits_.once |= is_once();
+  record.limits = limits_;
   record.paged = paged_;
-  if (repeatable_ && !paged_ && session_.engine(lock).op().recordable(record)) {
+  // Of an op that was paged, only the trace needs a record: Note [Paged results].
+  const bool wanted = paged_ ? session_.recording() : session_.engine(lock).op().recordable(record);
+  if (repeatable_ && wanted) {
     PayloadWriter writer(session_, {.handle = op_,
                                     .traits = traits_,
                                     .keys = keys_,
@@ -274,10 +278,15 @@ OpRecord OpCall::make_record(const OpUses& uses, const EngineLock& lock) {
                                     .results = on_stack(),
                                     .overwritable = may_be_in_place()});
     std::unique_ptr<Payload> payload = writer.write(std::move(random_), lock);
-    record.recordable = true;
     repeatable_ = payload != nullptr;
-    record.cost_key = repeatable_ ? payload->cost_key : 0;
-    record.payload = payload.release();
+    if (paged_ && payload != nullptr) {
+      record.record_bytes = Bytes(static_cast<std::int64_t>(payload->memory));
+      session_.tensors().discard(std::move(payload));
+    } else if (!paged_) {
+      record.recordable = true;
+      record.cost_key = repeatable_ ? payload->cost_key : 0;
+      record.payload = payload.release();
+    }
   }
   record.repeatable = repeatable_;
   return record;
@@ -342,7 +351,7 @@ void OpCall::fail() noexcept {
   left_out_before_.drop(session_, lock);
   kernel_ended(lock);
   note_written(lock);
-  session_.engine(lock).op().abort(operands_.all(), pageable());
+  session_.engine(lock).op().abort(operands_.all(), limits_);
   if (session_.can().streams) {
     timing_.cancel(*session_.backend(lock).times());
   }

@@ -75,9 +75,10 @@ class OpCall {
   [[nodiscard]] bool pageable() const {
     return session_.device().is_cpu() && !traits_.compiled && others_.empty();
   }
+  // What is known of the kernel before it runs.
+  [[nodiscard]] KernelLimits find_limits() const;
   void run_kernel_paged(const Paging& paging);
   void run_paged(Paging paging);
-  [[nodiscard]] bool may_run_twice() const;
   // Whether this is a call of a compiled graph that must not run again.
   [[nodiscard]] bool is_once() const;
   // ---- after the kernel ----
@@ -121,6 +122,7 @@ class OpCall {
   Snapshots left_out_before_;
   std::uint32_t copies_ = 0;  // number of copies in the pool, in left_out_before_
   GeneratorState random_;
+  KernelLimits limits_;
   Operands operands_;
   FreshResults fresh_;
   InPlaceTry in_place_;

@@ -17,7 +17,7 @@ void OpCall::run_until_it_fits() {
     return;
   }
   const Paging::Rules rules = session_.paging_rules();
-  const Paging at_first = Paging::at_first(rules, pageable(), Paging::writes(operands_.all()));
+  const Paging at_first = Paging::at_first(rules, limits_);
   if (at_first.when != Paging::When::kNever) [[unlikely]] {
     run_kernel_paged(at_first);
     return;
@@ -29,7 +29,8 @@ void OpCall::run_until_it_fits() {
       run_kernel();
       return;
     } catch (const PoolOutOfMemory& error) {
-      if (!error.is_of(&session_) || !may_run_twice()) {
+      limits_.once |= is_once();  // a graph may say so while it runs
+      if (!error.is_of(&session_) || limits_.once) {
         undo_draws();
         throw;
       }
@@ -43,7 +44,7 @@ void OpCall::run_until_it_fits() {
       run_in_place(report);
       return;
     }
-    if (const auto paging = at_first.after(rules, pageable(), report.asked)) {
+    if (const auto paging = at_first.after(rules, limits_, report.asked)) {
       run_paged(*paging);
       return;
     }
@@ -74,8 +75,12 @@ void OpCall::run_in_place(const OutOfBudgetReport& report) {
 
 // A kernel that ran out of memory may have written a part of its outputs, and running it again on
 // those may give other results. It may also have drawn random numbers, which it must draw again.
-bool OpCall::may_run_twice() const {
-  return !Paging::writes(operands_.all()) && (!traits_.random || random_ != nullptr) && !is_once();
+KernelLimits OpCall::find_limits() const {
+  const auto draws_once = [this] {
+    return traits_.random &&
+           !repeatable_generator(traits_, keys_, session_.device(), stack_, argument_count_);
+  };
+  return {.pageable = pageable(), .once = Paging::writes(operands_.all()) || draws_once()};
 }
 
 bool OpCall::is_once() const {
@@ -106,9 +111,9 @@ void OpCall::run_kernel_paged(const Paging& paging) {
                               .directory = session_.page_directory(),
                               .charge = [this] { session_.charge_page_window(); },
                               .freed =
-                                  [this](PageKey page) {
+                                  [this](PageKey page, Bytes size) {
                                     const EngineLock lock(session_.mutex());
-                                    session_.engine(lock).op().unpage(page);
+                                    session_.memory().unpage(page, size, lock);
                                   }});
   run_kernel();
   paged_ = results.used();
@@ -129,7 +134,7 @@ void OpCall::run_paged(Paging paging) {
       run_kernel_paged(paging);
       return;
     } catch (const PoolOutOfMemory& error) {
-      const auto more = paging.after(session_.paging_rules(), pageable(), error.report().asked);
+      const auto more = paging.after(session_.paging_rules(), limits_, error.report().asked);
       if (!error.is_of(&session_) || !more) {
         undo_draws();
         throw;

@@ -114,6 +114,7 @@ void Session::charge_page_window() {
     throw std::system_error(ENOSPC, std::generic_category(), "recoup: injected");
   }
   PagedMemory& paged = PagedMemory::in(page_directory_);
+  paged.set_window(std::min(page_window_, paged.window()));  // before less is charged
   try {
     storages_.charge_window(page_window_);
   } catch (const OutOfBudget& error) {
@@ -123,6 +124,14 @@ void Session::charge_page_window() {
   if (std::exchange(paged_, &paged) != &paged) {
     paged.reset_most();
     paged_before_ = use_of(paged);
+  }
+}
+
+void Session::restore_page_window() {
+  const EngineLock lock(mutex_);
+  PagedMemory* const paged = PagedMemory::of_process();
+  if (paged != nullptr && storages_.window() > Bytes(0)) {
+    paged->set_window(storages_.window());
   }
 }
 
@@ -312,27 +321,26 @@ void Session::disown_evicted(const EngineLock& lock) {
 
 void Session::record(const std::string& path) {
   recording_ = std::make_unique<Recording>(path);
+  const PagedMemory* const paged = PagedMemory::of_process();
   if (auto described = device_.backend().traced_as(engine_.options())) {
     described->bounces = bounce_.valid();
     recording_->writer.set_device(*described);
+  } else if (paged != nullptr && paged->counters().allocated_bytes > 0) {
+    recording_->writer.set_device({.window = paged->window()});
   }
   observe(&recording_->recorder);
 }
 
 void Session::mark_step(std::string_view name) {
-  {
-    const EngineLock lock(mutex_);
-    device_.external().sweep_paged();
-  }
+  const EngineLock lock(mutex_);
+  device_.external().sweep_paged();
   if (device_.can().segments && device_.brings_in()) {
-    const EngineLock lock(mutex_);
     wait_for_replays(lock);
     engine_.update_segments();
   }
   if (!recording_ && !runner_ && !foresight_ && !next_use_predictor_ && !attributor_) {
     return;
   }
-  const EngineLock lock(mutex_);
   wait_for_replays(lock);
   device_.sweep_external();  // otherwise a trace would lack the end of external tensors
   observers_.on_step(name);

@@ -152,6 +152,8 @@ class Session {
   // Before an allocation of paged memory: charges the window. Throws PoolOutOfMemory, and
   // std::system_error or std::invalid_argument if there is no paged memory.
   void charge_page_window();
+  // Another scope may have changed the window while this one was suspended.
+  void restore_page_window();
   // Since the window was charged; zeros if it was not.
   [[nodiscard]] PagedUse paged_use() const;
   // A training step ends: informs the trace, Foresight and the other observers of steps.

@@ -40,9 +40,18 @@ BlockId TensorMemory::take_block(std::size_t nbytes) {
     block_serials_.resize(block.index() + std::size_t{1024}, 0);
   }
   block_serials_[block.index()] = serial_;
+  count_held(nbytes);
+  return block;
+}
+
+void TensorMemory::count_held(std::size_t nbytes) {
   held_ += static_cast<std::int64_t>(nbytes);
   most_held_ = std::max(most_held_, held_);
-  return block;
+}
+
+void TensorMemory::unpage(PageKey page, Bytes size, const EngineLock&) {
+  held_ -= to_.engine.pool().round_up(size).count();
+  to_.engine.op().unpage(page);
 }
 
 BlockId TensorMemory::block_at(const void* pointer) const {
@@ -139,6 +148,7 @@ c10::DataPtr TensorMemory::allocate_paged(const PagedResults& paged, std::size_t
     c10::DataPtr memory = paged.allocate(nbytes);
     const EngineLock lock(to_.mutex);
     to_.engine.op().page(page_key(memory.get()), Bytes(static_cast<std::int64_t>(nbytes)));
+    count_held(nbytes);  // a kernel is recorded alike, whether it was paged or not
     return memory;
   } catch (const PoolOutOfMemory& error) {
     throw_no_room<PoolOutOfMemory>(OutOfBudget(error.report()));

@@ -50,6 +50,8 @@ class TensorMemory final : public ProgramMemory {
   // Memory for copies that are kept while a kernel runs. Throws OutOfBudget.
   void* allocate_aside(Bytes size, const EngineLock&);
   void free_aside(const void* memory, const EngineLock&);
+  // The kernel has freed paged memory.
+  void unpage(PageKey page, Bytes size, const EngineLock&);
   // Updates used() and reserved(), if the program's allocator asks for them.
   void publish_use(const EngineLock&);
   // Kernels are numbered. A block's serial: number of the last kernel begun before its allocation.
@@ -62,6 +64,7 @@ class TensorMemory final : public ProgramMemory {
   [[nodiscard]] Bytes most_held(const EngineLock&) const { return Bytes(most_held_); }
 
  private:
+  void count_held(std::size_t nbytes);
   BlockId take_block(std::size_t nbytes);
   [[nodiscard]] c10::DataPtr from_pool(std::size_t nbytes);  // throws OutOfBudget
   c10::DataPtr allocate_paged(const PagedResults& paged, std::size_t nbytes);

@@ -159,14 +159,9 @@ StorageId Storages::reserve(Bytes size, Engine::Charge charge) {
 }
 
 void Storages::charge_window(Bytes window) {
-  if (window == window_size_) {
-    return;
-  }
-  const StorageId charged = reserve(window, Engine::Charge::kWindow);
-  if (const StorageId before = std::exchange(window_, charged); before.valid()) {
-    release_reserved(before);
-  }
-  window_size_ = window;
+  window_.change(
+      window, [this](Bytes size) { return reserve(size, Engine::Charge::kWindow); },
+      [this](StorageId charged) { release_reserved(charged); });
 }
 
 StorageId Storages::find_pooled(c10::StorageImpl& storage) {
@@ -361,16 +356,16 @@ StorageId Storages::find_external(c10::StorageImpl& storage) {
   if (!foreign) {
     device_.backend().adopt(storage);
   }
+  // The window of paged memory is charged instead of the bytes in it.
+  const bool in_paged_memory = is_in_paged_memory(data);
+  if (in_paged_memory && window() == Bytes(0)) {
+    charge_window(PagedMemory::of_process()->window());
+  }
   StorageRecord& added = records_.add(storage);
   added.range = range;
   added.view = view;
   // Memory inside the arena that other code wrapped (copy-on-write) is charged already.
   const Bytes size = device_.owns(data) ? Bytes(0) : size_of(storage);
-  // The window of paged memory is charged instead of the bytes in it.
-  const bool in_paged_memory = is_in_paged_memory(data);
-  if (in_paged_memory) {
-    charge_window(PagedMemory::of_process()->window());
-  }
   const bool counted = in_paged_memory || device_.backend().is_outside(data_of(storage));
   const bool offered = offered_.contains(&storage);
   const SegmentId segment = counted && offered ? device_.segment_of(storage) : SegmentId();

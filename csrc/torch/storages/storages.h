@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "csrc/engine/program/engine.h"
+#include "csrc/engine/program/window_charge.h"
 #include "csrc/torch/storages/engine_lock.h"
 #include "csrc/torch/storages/storage_records.h"
 #include "csrc/torch/storages/tensor_device.h"
@@ -54,6 +55,8 @@ class Storages {
   StorageId reserve(Bytes size, Engine::Charge charge = Engine::Charge::kNow);
   // Charges the window of paged memory, in place of another size. Throws OutOfBudget.
   void charge_window(Bytes window);
+  // Bytes that are charged for it.
+  [[nodiscard]] Bytes window() const { return window_.size(); }
   void release_reserved(StorageId reserved) { engine_.storage_died(reserved); }
 
   // Ends a storage whose bytes are gone.
@@ -105,8 +108,7 @@ class Storages {
     c10::weak_intrusive_ptr<c10::StorageImpl> weak;
     std::size_t number;  // in the order of offers
   };
-  StorageId window_;  // the placeholder that is charged for the window of paged memory
-  Bytes window_size_{0};
+  WindowCharge window_;
   std::size_t offers_ = 0;  // number of all offers so far
   std::unordered_map<const c10::StorageImpl*, Offered> offered_;
 };

@@ -14,17 +14,17 @@ from pathlib import Path
 from recoup.offline.traces import Trace
 
 _MAGIC = b"\x89rtrace\n"
-_VERSION = 10
+_VERSION = 11
 _FRAME_BYTES = 1 << 18
 _NAME, _KERNEL, _OP, _PLAN, _LIST_OP, _DEVICE = 1, 2, 3, 4, 5, 6
-_DEVICE_NUMBERS = 5
+_DEVICE_NUMBERS = 6
 OUTSIDE, HOLD, IN_SEGMENT = 7, 8, 9
 EXTERNAL, ALLOCATE, FREE, ADOPT, DIE = 16, 17, 18, 19, 20
 DISOWN, STEP, SCOPE_EXIT, PARTS_END, TIME, SEGMENT = 26, 27, 28, 30, 32, 33
 FROM_OUTSIDE = (EXTERNAL, OUTSIDE, IN_SEGMENT)
 """A storage that was made outside the pool."""
 _OPERAND_BITS = 5
-OP_BITS = 5
+OP_BITS = 6
 """The bits of an op's flags above this many hold the number of copies."""
 READ, WRITTEN, OVERWRITTEN, IN_PASSING, OVERWRITABLE = 1, 2, 4, 8, 16
 """Bits of an operand."""

@@ -20,6 +20,7 @@ class RandomTrace {
       builder_.set_device({.alignment = Bytes(std::int64_t{1} << below(10)),
                            .unit = size(),
                            .outside = Bytes(below(2) * size().count()),
+                           .window = Bytes(below(2) * size().count()),
                            .bounces = below(2) == 0,
                            .compares = below(2) == 0});
     }
@@ -116,6 +117,7 @@ class RandomTrace {
     op.verifiable = below(2) == 0;
     op.failed = fresh.empty() && below(8) == 0;
     op.pageable = below(2) == 0;
+    op.once = below(4) == 0;
     op.copies = below(16) == 0 ? below(first_kept(fresh) + 1) : 0;
     std::vector<TraceOperand> operands;
     for (std::uint32_t n = below(4); n > 0 && !live_.empty(); --n) {

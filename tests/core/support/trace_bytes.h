@@ -61,6 +61,7 @@ class RecordSink final : public TraceSink {
                         .numbers = {static_cast<std::uint64_t>(device.alignment.count()),
                                     static_cast<std::uint64_t>(device.unit.count()),
                                     static_cast<std::uint64_t>(device.outside.count()),
+                                    static_cast<std::uint64_t>(device.window.count()),
                                     (device.bounces ? kDeviceBounces : 0) |
                                         (device.compares ? kDeviceCompares : 0)}});
   }
@@ -80,6 +81,7 @@ class RecordSink final : public TraceSink {
               std::span<const TraceFresh> fresh) override {
     const std::uint64_t flags = (op.repeatable ? kOpRepeatable : 0) | (op.random ? kOpRandom : 0) |
                                 (op.verifiable ? kOpVerifiable : 0) | (op.failed ? kOpFailed : 0) |
+                                (op.pageable ? kOpPageable : 0) | (op.once ? kOpOnce : 0) |
                                 std::uint64_t{op.copies} << kOpBits;
     Record record{
         .tag = 3,

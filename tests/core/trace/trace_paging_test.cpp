@@ -34,6 +34,7 @@ class PagedProgram {
     op.cost = Nanoseconds(1000);
     op.workspace = workspace;
     op.pageable = pageable;
+    op.once = writes;
     TraceOperand operand;
     operand.storage = last_;
     operand.reads = true;
@@ -50,6 +51,11 @@ class PagedProgram {
   }
   void disown(std::uint32_t storage) {
     builder_.add_event({.kind = Event::kDisown, .index = storage, .size = Bytes(0)});
+  }
+  void begin_after_a_scope_with(Bytes window) {
+    builder_.set_device({.window = window});
+    builder_.add_event({.kind = Event::kExternal, .index = 1, .size = 32_MiB});
+    ++storages_;
   }
   SimulationResult run(Bytes budget, Bytes window, bool everything = false) {
     SimulationOptions options;
@@ -117,6 +123,40 @@ TEST(Paging, AnOpThatWrites) {
   EXPECT_EQ(paged.status, Status::kOk);
   EXPECT_EQ(paged.stats.paged_allocations, 1);
   EXPECT_EQ(program.run(4_MiB, 0_B).status, Status::kOutOfBudget);
+}
+
+// Without paging, too, its kernel runs only once: it may have written half of the operand.
+TEST(Paging, AnOpThatWritesFailsAtOnce) {
+  PagedProgram program;
+  const std::uint32_t first = program.op(0_B, 1_MiB);
+  program.op(0_B, 1_MiB);
+  program.die(first);  // leaves a hole before the second block
+  program.op(0_B, 1_MiB + 512_KiB);
+  EXPECT_EQ(program.run(3_MiB, 0_B).status, Status::kOk);  // compacts memory, and runs again
+  PagedProgram writing;
+  const std::uint32_t second = writing.op(0_B, 1_MiB);
+  writing.op(0_B, 1_MiB);
+  writing.die(second);
+  writing.op(0_B, 1_MiB + 512_KiB, /*writes=*/true);
+  EXPECT_EQ(writing.run(3_MiB, 0_B).status, Status::kOutOfBudget);
+}
+
+// A tensor that an earlier scope paged is met: its window is charged, and then this run's own one
+// in its place.
+TEST(Paging, TheWindowOfAnEarlierScope) {
+  PagedProgram program;
+  program.begin_after_a_scope_with(3_MiB);
+  program.op(0_B, 1_MiB);
+  const SimulationResult fits = program.run(8_MiB, 1_MiB);
+  EXPECT_EQ(fits.status, Status::kOk);
+  EXPECT_EQ(fits.stats.peak_bytes, (4_MiB).count() + 64);
+  program.op(0_B, 16_MiB);
+  for (const Bytes window : {1_MiB, 4_MiB}) {
+    const SimulationResult paged = program.run(6_MiB, window);
+    EXPECT_EQ(paged.status, Status::kOk);
+    EXPECT_EQ(paged.stats.external_bytes, window.count() + 64);
+    EXPECT_LE(paged.stats.peak_bytes, (5_MiB).count() + 64);  // never both windows
+  }
 }
 
 TEST(Paging, Everything) {

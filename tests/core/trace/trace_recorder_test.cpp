@@ -163,14 +163,14 @@ TEST_F(Recorded, PagedMemory) {
   const StorageId storages[] = {StorageId(1), StorageId(2)};
   OpRecord record;
   record.fresh = fresh;
-  record.pageable = true;
+  record.limits = {.pageable = true, .once = true};
   recorder_.on_op_end(record, {}, storages);
   recorder_.on_death(StorageId(9));
   recorder_.on_disown(StorageId(1));
   const Trace& trace = builder_.trace();
   ASSERT_NO_THROW(validate(trace));
   EXPECT_EQ(kinds_of(trace), (std::vector<std::string>{"pages", "other", "other"}));
-  EXPECT_TRUE(trace.ops.front().pageable);
+  EXPECT_TRUE(trace.ops.front().pageable && trace.ops.front().once);
   EXPECT_EQ(trace.fresh, (std::vector<TraceFresh>{{.allocation = 2, .nbytes = 100_B}}));
   using Does = KernelStep::Kind;
   EXPECT_EQ(trace.kernels.front(),

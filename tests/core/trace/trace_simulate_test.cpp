@@ -305,8 +305,12 @@ TEST_P(Simulation, ATraceDoesNotDependOnTheBudget) {
 // The device rounds budgets, has another alignment than a CPU, uses a part of the budget, and has a
 // bounce buffer.
 TEST(SimulatedDevice, DecidesAsTheLiveRun) {
-  const TraceDevice device{
-      .alignment = 256_B, .unit = 4_KiB, .outside = 3000_B, .bounces = true, .compares = false};
+  const TraceDevice device{.alignment = 256_B,
+                           .unit = 4_KiB,
+                           .outside = 3000_B,
+                           .window = 0_B,
+                           .bounces = true,
+                           .compares = false};
   std::size_t decisions = 0;
   std::int64_t imports = 0;
   for (std::uint64_t seed = 0; seed < 60; ++seed) {

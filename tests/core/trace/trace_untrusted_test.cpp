@@ -88,20 +88,25 @@ Record device(std::vector<std::uint64_t> numbers) {
 }
 
 TEST_F(UntrustedTrace, ADeviceMustBeFirst) {
-  expect_refused({kName, device({64, 1, 0, 0})}, "it is not the first record");
-  expect_refused({event(Kind::kExternal, {8}), device({64, 1, 0, 0})},
+  expect_refused({kName, device({64, 1, 0, 0, 0})}, "it is not the first record");
+  expect_refused({event(Kind::kExternal, {8}), device({64, 1, 0, 0, 0})},
                  "it is not the first record");
-  expect_refused({device({64, 1, 0, 0}), device({64, 1, 0, 0})}, "it is not the first record");
+  expect_refused({device({64, 1, 0, 0, 0}), device({64, 1, 0, 0, 0})},
+                 "it is not the first record");
 }
 
 TEST_F(UntrustedTrace, ADeviceMustBePossible) {
   for (const std::uint64_t alignment : {0U, 3U, 1U << 22U}) {
-    expect_refused({device({alignment, 1, 0, 0})}, "not a power of two");
+    expect_refused({device({alignment, 1, 0, 0, 0})}, "not a power of two");
   }
-  expect_refused({device({64, 0, 0, 0})}, "an allocation has 0 bytes");
-  expect_refused({device({64, std::uint64_t{1} << 48, 0, 0})}, "a size of 281474976710656 bytes");
-  expect_refused({device({64, 1, std::uint64_t{1} << 48, 0})}, "a size of 281474976710656 bytes");
-  expect_refused({device({64, 1, 0, 4})}, "flags 4");
+  expect_refused({device({64, 0, 0, 0, 0})}, "an allocation has 0 bytes");
+  expect_refused({device({64, std::uint64_t{1} << 48, 0, 0, 0})},
+                 "a size of 281474976710656 bytes");
+  expect_refused({device({64, 1, std::uint64_t{1} << 48, 0, 0})},
+                 "a size of 281474976710656 bytes");
+  expect_refused({device({64, 1, 0, std::uint64_t{1} << 48, 0})},
+                 "a size of 281474976710656 bytes");
+  expect_refused({device({64, 1, 0, 0, 4})}, "flags 4");
 }
 
 TEST_F(UntrustedTrace, AFailedOpMustReturnNothing) {
@@ -204,7 +209,7 @@ TEST_F(UntrustedTrace, OperandsMustBeLive) {
   expect_refused({kName, kernel({}), external, twice}, "overwritten, but also read or not written");
   twice.operands = {kOperandWritten};
   expect_refused({kName, kernel({}), external, twice}, "written in part but not read");
-  expect_refused({kName, kernel({}), op(0, {}, 32)},
+  expect_refused({kName, kernel({}), op(0, {}, std::uint64_t{1} << kOpBits)},
                  "it makes 1 copies, but its kernel has 0 allocations");
 }
 

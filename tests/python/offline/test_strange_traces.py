@@ -29,7 +29,7 @@ def write(path: Path, records: str) -> Path:
     raw = bytes.fromhex(records)
     packed = zlib.compress(raw, 1)
     frame = struct.pack("<III", len(raw), len(packed), zlib.crc32(packed)) + packed
-    head = b"\x89rtrace\n" + struct.pack("<I", 10)
+    head = b"\x89rtrace\n" + struct.pack("<I", 11)
     path.write_bytes(head + (frame if raw else b"") + bytes(12))
     return path
 
@@ -66,7 +66,7 @@ def test_a_trace_without_bytes_is_valid(
 
 def test_records_of_runs_on_gpus_are_read_and_written(tmp_path: Path) -> None:
     """A device, segments, storages in them, and a block that a kernel keeps."""
-    device = "064001" + "808040" + "03"
+    device = "064001" + "808040" + "00" + "03"
     kernel = "010161" + "0202800101"
     segments = "210064" + "094000" + "0740" + "210000"
     kept = "030000010100000000" + "084000" + "1200"

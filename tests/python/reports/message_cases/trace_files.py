@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from message_cases.case import Case, readings
 
 MAGIC = b"\x89rtrace\n"
-VERSION = 10
+VERSION = 11
 
 
 def record(*numbers: int) -> bytes:
@@ -94,9 +94,9 @@ RECORDS = {
     "an op on lists without a name": record(5, 0, 0),
     "a part with an operand twice": NAME + OUTSIDE + record(5, 0, 1, 64, 2, 0, 0),
     "an end of parts without a beginning": record(30),
-    "a device with unknown flags": record(6, 64, 1, 0, 4),
-    "a device after the first event": OUTSIDE + record(6, 64, 1, 0, 0),
-    "a device with an alignment of 3": record(6, 3, 1, 0, 0),
+    "a device with unknown flags": record(6, 64, 1, 0, 0, 4),
+    "a device after the first event": OUTSIDE + record(6, 64, 1, 0, 0, 0),
+    "a device with an alignment of 3": record(6, 3, 1, 0, 0, 0),
     "a block that no kernel holds": record(8, 64, 0),
     "a storage in a segment that does not exist": record(9, 64, 0),
     "segments out of order": record(33, 1, 64),
