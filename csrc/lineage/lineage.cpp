@@ -124,6 +124,13 @@ void Lineage::update_demand(OpId changed, std::vector<ValueId>& useless) {
   }
 }
 
+// After 2^32 traversals, marks would be used again that records still have.
+void Lineage::forget_marks() const {
+  for_each_value([](ValueId, const Value& value) { value.mark = 0; });
+  for_each_op([](OpId, const Op& op) { op.mark = 0; });
+  mark_ = 1;
+}
+
 void Lineage::check() const {
   std::unordered_map<ValueId, std::int32_t> demand;
   std::unordered_map<ValueId, std::int64_t> consumers;

@@ -201,7 +201,12 @@ class Lineage {
     return values_.memory() + ops_.memory() + edges_.memory();
   }
   // A new mark for a traversal, which no value has yet.
-  std::uint32_t next_mark() const { return ++mark_; }
+  std::uint32_t next_mark() const {
+    if (++mark_ == 0) [[unlikely]] {
+      forget_marks();
+    }
+    return mark_;
+  }
 
   template <class Function>
   void for_each_value(Function&& function) const {
@@ -215,6 +220,7 @@ class Lineage {
   void check() const;
 
  private:
+  void forget_marks() const;
   void unlink(EdgeId edge, Value& value);
   [[nodiscard]] bool should_demand(const Op& op) const;
 

@@ -140,9 +140,9 @@ void EquivalenceSets::on_evict(Lineage& lineage, ValueId id) {
   value.set = sets_.add();
   sets_[value.set] = {
       .parent = {}, .cost = producer_cost(lineage, value), .references = 1, .mark = 0};
-  const auto join_evicted = [&](ValueId neighbour) {
-    if (neighbour != id && lineage[neighbour].set.valid()) {
-      join(value.set, lineage[neighbour].set);
+  const auto join_evicted = [&](ValueId neighbor) {
+    if (neighbor != id && lineage[neighbor].set.valid()) {
+      join(value.set, lineage[neighbor].set);
     }
   };
   for_each_parent(lineage, id, join_evicted);
@@ -164,11 +164,11 @@ void EquivalenceSets::on_return(Lineage& lineage, ValueId id) {
     returned_ += cost;
     release(value.set);
     value.set = SetId();
-    // The neighbour may be next to that set only through this value.
-    const auto forget = [&](ValueId neighbour) {
-      lineage[neighbour].set_cost_bound = {};
+    // The neighbor may be next to that set only through this value.
+    const auto forget = [&](ValueId neighbor) {
+      lineage[neighbor].set_cost_bound = {};
       if (watching_) {
-        watches_.lose(neighbour);
+        watches_.lose(neighbor);
       }
     };
     for_each_parent(lineage, id, forget);
@@ -180,8 +180,8 @@ Nanoseconds EquivalenceSets::cost(const Lineage& lineage, ValueId id) {
   ++mark_;
   adjacent_.clear();
   Nanoseconds sum{0};
-  const auto add = [&](ValueId neighbour) {
-    if (const SetId set = lineage[neighbour].set; set.valid()) {
+  const auto add = [&](ValueId neighbor) {
+    if (const SetId set = lineage[neighbor].set; set.valid()) {
       const SetId component = find(set);
       Node& root = sets_[component];
       if (root.mark != mark_) {

@@ -34,13 +34,13 @@ Nanoseconds soonest_use(const Lineage& lineage, ValueId value,
 // paper's phantom dependencies), so a component is never split.
 class EquivalenceSets {
  public:
-  // `value` was evicted: makes a new set and joins it with those of its evicted neighbours.
+  // `value` was evicted: makes a new set and joins it with those of its evicted neighbors.
   void on_evict(Lineage& lineage, ValueId value);
   // `value` was restored, or its record is about to be removed.
   void on_return(Lineage& lineage, ValueId value);
   // Sum over the distinct sets next to a resident value.
   Nanoseconds cost(const Lineage& lineage, ValueId value);
-  // A lower bound of cost() for a value with a producer, in O(1). Unless a neighbour is restored,
+  // A lower bound of cost() for a value with a producer, in O(1). Unless a neighbor is restored,
   // the sum falls only by the costs of values that are restored elsewhere. So it is at least the
   // last sum minus all costs that were subtracted since.
   [[nodiscard]] Nanoseconds cost_at_least(const Value& value) const {

@@ -408,7 +408,7 @@ void Pool::check() const {
     if (block.free) {
       ++free_blocks;
       RECOUP_CHECK(!previous.valid() || !impl.at(previous).free || impl.crosses_segment(offset),
-                   "two free neighbours at ", offset);
+                   "two free neighbors at ", offset);
     } else {
       ++taken_blocks;
       used += block.size;

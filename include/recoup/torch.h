@@ -56,7 +56,8 @@ class RECOUP_API Budget {
   void abandon();
   // Changes the budget. A smaller one evicts and moves values until they fit. Throws OutOfBudget if
   // they do not fit, and then keeps the old budget. Throws std::invalid_argument for a smaller one
-  // on a GPU, and std::logic_error once the scope has ended.
+  // on a GPU, std::runtime_error for one beyond the device's memory, and std::logic_error once the
+  // scope has ended.
   void set_budget(Bytes budget);
   // Shares a budget of `total` bytes with all processes that name the same file, which should be in
   // memory, such as /dev/shm. The budget of this scope, its part, is small at first. When an op
@@ -78,7 +79,7 @@ class RECOUP_API Budget {
   // The processes that share the budget, and what this one has asked of the others.
   [[nodiscard]] std::vector<SharePart> share_parts() const;
   [[nodiscard]] ShareCounters share_counters() const;
-  // Zeros if no result was paged.
+  // Use of paged memory; zeros if there was none.
   [[nodiscard]] PagedUse paged_use() const;
   // The peak of the charged bytes since the last call.
   [[nodiscard]] Bytes take_recent_peak();

@@ -205,6 +205,7 @@ Bytes InParts::workspace_of(const Part& part) const {
 }
 
 InParts::Need InParts::look(std::span<const Part> parts) {
+  let_go();  // of what an earlier look holds
   hold_slots(parts);
   bool known = true;
   const Charges& charges = context_.charges;

@@ -68,7 +68,12 @@ std::vector<ValueId> Importer::importable() const {
 bool Importer::import(ValueId id) {
   const Bytes size = lineage_[id].size;
   if (const auto block = block_for(size)) {
-    copy_to(*block, id);
+    try {
+      copy_to(*block, id);
+    } catch (...) {
+      context_.pool.free(*block);
+      throw;
+    }
     put(id, *block);
   } else if (spiller_.write_outside(id)) {
     spiller_.leave_outside(id);
@@ -169,6 +174,9 @@ bool Importer::hold(const Group& group) const {
 // write failed.
 bool Importer::import_group(const Group& group) {
   const std::vector<BlockId> blocks = blocks_for(group);
+  if (blocks.empty() && !spiller_.finish_copies(group)) {
+    return false;
+  }
   std::size_t copied = 0;
   const auto undo = [&] {
     for (const BlockId block : blocks) {

@@ -242,7 +242,9 @@ void Records::bound_metadata() {
       values_.drain();
     }
   }
-  metadata_bound_ = std::max(metadata_bound_, metadata);
+  // If little can be cut, each op would look again at all values.
+  const bool cut = lineage_.op_count() <= target;
+  metadata_bound_ = std::max(metadata_bound_, cut ? metadata : metadata + metadata / 2);
 }
 
 }  // namespace recoup::detail

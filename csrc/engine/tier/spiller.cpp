@@ -26,6 +26,9 @@ std::optional<Nanoseconds> Spiller::price_of(const Value& value) const {
 bool Spiller::spill(ValueId id) {
   RECOUP_CHECK(lineage_[id].evictable());
   if (!copy(id)) {
+    if (!lineage_.contains(id)) {
+      return true;  // see take_slot
+    }
     values_.set_spillable(id, false);
     refused_.push_back(id);
     return false;
@@ -45,8 +48,14 @@ void Spiller::leave_outside(ValueId id) {
   keep(id);
 }
 
+bool Spiller::finish_copies(std::span<const ValueId> values) {
+  copies_.wait_for_all();
+  return std::all_of(values.begin(), values.end(),
+                     [this](ValueId id) { return lineage_.contains(id); });
+}
+
 bool Spiller::begin_write(ValueId id) {
-  const std::optional<BlockId> slot = take_slot(lineage_[id].size, !lineage_[id].recomputable());
+  const std::optional<BlockId> slot = take_slot(id);
   if (slot) {
     copies_.begin_write(id, *slot);
   }
@@ -72,11 +81,18 @@ bool Spiller::copy(ValueId id) {
 }
 
 bool Spiller::write(ValueId id) {
-  const std::optional<BlockId> slot = take_slot(lineage_[id].size, !lineage_[id].recomputable());
+  const std::optional<BlockId> slot = take_slot(id);
   if (!slot) {
     return false;
   }
-  if (!copies_.write(id, *slot)) {
+  bool written = false;
+  try {
+    written = copies_.write(id, *slot);
+  } catch (...) {
+    tier_.give_back(*slot);
+    throw;
+  }
+  if (!written) {
     tier_.give_back(*slot);
     return false;
   }
@@ -89,14 +105,21 @@ bool Spiller::has_room(Bytes nbytes) const {
          (tier_.has_room(nbytes) || tier_.used() - context_.charges.spilled >= nbytes);
 }
 
-// If the tier is full, copies of resident values are freed: they are worth less.
-std::optional<BlockId> Spiller::take_slot(Bytes nbytes, bool source) {
+// If the tier is full, copies of resident values are freed: they are worth less. A value that only
+// its copy held ends with it, and with it may end what it was computed from: this value.
+std::optional<BlockId> Spiller::take_slot(ValueId id) {
   if (!tier_.open()) {
     return std::nullopt;
   }
+  const Bytes nbytes = lineage_[id].size;
+  const bool source = !lineage_[id].recomputable();
   if (!tier_.has_room(nbytes) && tier_.used() > context_.charges.spilled) {
     drop_copies(nbytes);
-    if (!tier_.has_room(nbytes) && copies_.wait_for_all()) {
+    if (!tier_.has_room(nbytes) && copies_.any()) {
+      copies_.wait_for_all();
+      if (!lineage_.contains(id)) {
+        return std::nullopt;
+      }
       drop_copies(nbytes);
     }
   }

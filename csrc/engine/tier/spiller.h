@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "csrc/engine/state/context.h"
@@ -25,9 +26,13 @@ class Spiller {
   // returns false if that is impossible; the second frees its bytes.
   [[nodiscard]] bool write_outside(ValueId id) { return write(id); }
   void leave_outside(ValueId id);
+  // Finishes all async copies, so that no value ends when the first step takes slots. False: one of
+  // `values` has ended now.
+  [[nodiscard]] bool finish_copies(std::span<const ValueId> values);
   // Undoes the first step.
   void drop_outside(ValueId id) { values_.drop_copy(id); }
-  // Begins to write an evictable value, which keeps its bytes. False: no slot is free.
+  // Begins to write an evictable value, which keeps its bytes. False: no slot is free, or the value
+  // has ended.
   bool begin_write(ValueId id);
   // Writes a resident value of the pool, which keeps its bytes. False: that is impossible.
   bool save(ValueId id);
@@ -42,8 +47,9 @@ class Spiller {
 
  private:
   [[nodiscard]] bool has_room(Bytes nbytes) const;
-  // A non-recomputable value (`source`) may get a held slot.
-  std::optional<BlockId> take_slot(Bytes nbytes, bool source);
+  // For the content of a value. A non-recomputable one may get a held slot. nullopt: there is none,
+  // or the value has ended.
+  std::optional<BlockId> take_slot(ValueId id);
   void drop_copies(Bytes needed);
   [[nodiscard]] std::vector<ValueId> clean_values() const;
   bool copy(ValueId id);

@@ -60,6 +60,14 @@ std::unique_ptr<Arena> HostBackend::make_arena(const Options& options) {
   return std::make_unique<HostArena>(std::max(options.budget, physical_memory()));
 }
 
+void HostBackend::back(Arena& arena, Bytes size) {
+  if (size > arena.size()) {
+    throw std::runtime_error(str_cat("recoup: a budget of ", size.count(),
+                                     " bytes is larger than the memory of the machine, ",
+                                     arena.size().count(), " bytes"));
+  }
+}
+
 void* HostBackend::copy_out(const void* memory, std::size_t size) noexcept {
   void* own = nullptr;
   try {

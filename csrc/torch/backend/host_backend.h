@@ -17,6 +17,7 @@ class HostBackend final : public Backend {
                                                         const Arena& arena) override;
   [[nodiscard]] Options adjust(Options options) const override;
   [[nodiscard]] std::unique_ptr<Arena> make_arena(const Options& options) override;
+  void back(Arena& arena, Bytes size) override;
   [[nodiscard]] PageSizes page_sizes() const override { return HostArena::page_sizes(); }
   [[nodiscard]] void* copy_out(const void* memory, std::size_t size) noexcept override;
   void open_tier(const Options& options) override;

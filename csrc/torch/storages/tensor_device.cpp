@@ -68,20 +68,24 @@ std::optional<double> TensorDevice::move_ns_per_byte() const {
   return backend_->move_ns_per_byte();
 }
 
+bool TensorDevice::has_its_memory(const StorageRecord& held) {
+  return held.strong->_mutable_data_ptr_no_checks().get() ==
+         reinterpret_cast<const void*>(held.range.from);
+}
+
 // Throws for an external storage whose memory was replaced unseen: its content is gone.
 void* TensorDevice::address(const Location& location) {
   if (location.external != nullptr) {
-    const bool held = hold(location.external);
+    auto& record = *static_cast<StorageRecord*>(location.external);
+    const bool held = external_.hold(record);
     RECOUP_CHECK(held, "the bytes of a storage that the program has let go are asked for");
-    const auto* const record = static_cast<const StorageRecord*>(location.external);
-    void* const data = record->strong->_mutable_data_ptr_no_checks().get();
-    if (reinterpret_cast<std::uintptr_t>(data) != record->range.from) [[unlikely]] {
+    if (!has_its_memory(record)) [[unlikely]] {
       throw std::runtime_error(
           "recoup: the memory of a tensor was replaced without recoup seeing it, but an evicted "
           "tensor must be recomputed from its old content. Replace it with tensor operations, or "
           "first call recoup.materialize on the tensors computed from it");
     }
-    return data;
+    return record.strong->_mutable_data_ptr_no_checks().get();
   }
   return arena_->at(location.offset);
 }

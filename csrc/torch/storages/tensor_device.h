@@ -156,7 +156,8 @@ class TensorDevice final : public Device {
     external_.let_go(*static_cast<StorageRecord*>(external));
   }
   [[nodiscard]] bool hold(void* external) override {
-    return external_.hold(*static_cast<StorageRecord*>(external));
+    auto& record = *static_cast<StorageRecord*>(external);
+    return external_.hold(record) && has_its_memory(record);
   }
   void copy(PoolOffset to, const Location& from, Bytes size) override;
   void begin_spill(Bytes to, const Location& from, Bytes size) override;
@@ -180,6 +181,8 @@ class TensorDevice final : public Device {
     return !device_.has_index() || index == device_.index();
   }
   [[nodiscard]] void* address(const Location& location);
+  // Whether a storage that is held has the memory that its record says.
+  [[nodiscard]] static bool has_its_memory(const StorageRecord& held);
   void order_replay(const StoragePtr& storage, bool external);
   void require_in_place(const Payload& payload, std::span<const Location> inputs,
                         torch::jit::Stack& stack);

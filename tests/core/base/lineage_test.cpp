@@ -216,6 +216,20 @@ TEST(Lineage, ReadersAreRemovedInConstantTime) {
 }
 
 // A chain that would overflow the stack of a recursive implementation.
+// 2^32 traversals later, a value that no later one has visited must not seem to be visited.
+TEST(Lineage, MarksStartAgain) {
+  LineageGraph graph;
+  const ValueId value = graph.lineage.add_value();
+  const std::uint32_t first = graph.lineage.next_mark();
+  graph.lineage[value].mark = first;
+  for (std::uint64_t i = 0; i < (std::uint64_t{1} << 32) - 1; ++i) {
+    const std::uint32_t mark = graph.lineage.next_mark();
+    if (mark == 0 || mark == graph.lineage[value].mark) [[unlikely]] {
+      FAIL() << "mark " << mark << " after " << i << " others";
+    }
+  }
+}
+
 TEST(Lineage, ALongChainNeedsNoRecursion) {
   constexpr int kLength = 200'000;
   Lineage lineage;

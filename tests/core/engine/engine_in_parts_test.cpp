@@ -158,5 +158,17 @@ TEST_F(EngineInParts, AfterBeginNoPartFails) {
   EXPECT_LT(whole, ran);
 }
 
+// A second look, after bytes were missing, holds the slots that the first one held.
+TEST_F(EngineInParts, ASecondLookHoldsNoSlotTwice) {
+  Program& p = start(options(5, 6));
+  const Tensor x = p.source(units(4));
+  (void)p.source(units(2));  // spills x
+  std::vector<Part> parts = parts_of(p, {{x}, {x}});
+  parts[0].workspace = kUnit;
+  EXPECT_NO_THROW(EXPECT_FALSE(p.engine().in_parts().begin(parts)));
+  p.run({.arguments = {{x, Access::kUpdate}}, .fresh = {}, .workspace = {kUnit}});
+  p.expect_all();
+}
+
 }  // namespace
 }  // namespace recoup::detail

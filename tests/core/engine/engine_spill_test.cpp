@@ -308,5 +308,24 @@ TEST_F(EngineSpill, AFailedFetchAtTheEndAffectsOneValueOnly) {
   p.expect_all();
 }
 
+// The tier is full with x, which only its copy holds. When the copy ends, x ends, and so does a!,
+// which is about to take its slot.
+TEST_F(EngineSpill, AVictimMayEndWhileItsSlotIsTaken) {
+  Program& p = start(options(3, 2, kSlowTier));
+  const Tensor a = p.source(kUnit);
+  p.pin(a);
+  p.evict(p.op({}, kUnit));  // early writes begin after an eviction
+  Call make{.arguments = {{a}}, .fresh = {units(2)}};
+  make.cost = Nanoseconds(std::chrono::seconds(1));
+  const Tensor x = p.run(make).front();
+  ASSERT_TRUE(p.value(x).copying);
+  p.unpin(a);
+  p.drop(a);
+  p.drop(x);
+  const Tensor last = p.op({}, kUnit);
+  p.expect(last);
+  p.check();
+}
+
 }  // namespace
 }  // namespace recoup::detail

@@ -238,6 +238,18 @@ def test_an_address_taken_inside_the_scope_is_that_of_the_imported_tensor() -> N
     assert len(others) == 24 and KEPT[0].sum().item() == 7 * SIZE + 2
 
 
+def test_a_tensor_that_was_resized_is_not_imported_from_its_old_memory() -> None:
+    """Ops that have nothing to do with it would fail, each time that memory is short."""
+    KEPT.append(torch.ones(1 << 18))
+    with recoup.budget("8MiB", spill="64MiB") as run:
+        KEPT[0].sum()
+        KEPT[0].resize_(1 << 19)
+        made = [torch.full((1 << 18,), float(i)) for i in range(9)]
+        assert all(bool((each == i).all()) for i, each in enumerate(made))
+        assert bool((KEPT[0][: 1 << 18] == 1).all())
+        run.check()
+
+
 def test_an_imported_model_that_dies_in_the_scope_is_freed() -> None:
     KEPT[:] = [torch.ones(SIZE) for _ in range(3)]
     with recoup.budget("8MiB", spill="256MiB") as run:
