@@ -10,7 +10,7 @@ namespace recoup::detail {
 void FreshResults::collect(Arguments results, std::uint64_t serial, bool paged,
                            const EngineLock& lock) {
   paged_ = paged;
-  std::uint16_t result = 0;
+  std::uint32_t result = 0;
   for_each_tensor(results, [&](const at::Tensor& tensor, std::size_t, std::int64_t) {
     add(tensor, result++, serial, lock);
   });
@@ -52,7 +52,7 @@ bool FreshResults::has(BlockId block) {
   return blocks_->get(block.index()).valid();
 }
 
-void FreshResults::add(const at::Tensor& tensor, std::uint16_t result, std::uint64_t serial,
+void FreshResults::add(const at::Tensor& tensor, std::uint32_t result, std::uint64_t serial,
                        const EngineLock& lock) {
   const bool plain = for_each_storage(session_.tensors(), tensor, [&](c10::StorageImpl& storage) {
     add_storage(storage, result, serial, lock);
@@ -64,7 +64,7 @@ void FreshResults::add(const at::Tensor& tensor, std::uint16_t result, std::uint
   }
 }
 
-void FreshResults::add_storage(c10::StorageImpl& storage, std::uint16_t result,
+void FreshResults::add_storage(c10::StorageImpl& storage, std::uint32_t result,
                                std::uint64_t serial, const EngineLock& lock) {
   if (operands_.of(&storage) != nullptr) {
     return;
@@ -95,7 +95,7 @@ void FreshResults::add_storage(c10::StorageImpl& storage, std::uint16_t result,
   tensors_.push_back(result);
 }
 
-void FreshResults::add_paged(c10::StorageImpl& storage, std::uint16_t result,
+void FreshResults::add_paged(c10::StorageImpl& storage, std::uint32_t result,
                              const EngineLock& lock) {
   const PageKey page = page_key(data_of(storage).get());
   if (std::any_of(storages_.begin(), storages_.end(),

@@ -45,7 +45,7 @@ class FreshResults {
     return {storages_.data(), storages_.size()};
   }
   // For each of storages(): index of the result tensor (lists flattened) that is in it.
-  [[nodiscard]] const c10::SmallVector<std::uint16_t, 2>& tensors() const { return tensors_; }
+  [[nodiscard]] const c10::SmallVector<std::uint32_t, 2>& tensors() const { return tensors_; }
   // Whether all results are plain and were made by this kernel, so that a replay makes them again.
   [[nodiscard]] bool repeatable() const { return repeatable_; }
   // Whether a result is not plain.
@@ -55,11 +55,11 @@ class FreshResults {
   }
 
  private:
-  void add(const at::Tensor& tensor, std::uint16_t result, std::uint64_t serial,
+  void add(const at::Tensor& tensor, std::uint32_t result, std::uint64_t serial,
            const EngineLock& lock);
-  void add_storage(c10::StorageImpl& storage, std::uint16_t result, std::uint64_t serial,
+  void add_storage(c10::StorageImpl& storage, std::uint32_t result, std::uint64_t serial,
                    const EngineLock& lock);
-  void add_paged(c10::StorageImpl& storage, std::uint16_t result, const EngineLock& lock);
+  void add_paged(c10::StorageImpl& storage, std::uint32_t result, const EngineLock& lock);
   [[nodiscard]] bool has(BlockId block);
 
   Session& session_;
@@ -68,7 +68,7 @@ class FreshResults {
   bool composite_ = false;
   bool paged_ = false;
   c10::SmallVector<FreshStorage, 2> storages_;
-  c10::SmallVector<std::uint16_t, 2> tensors_;
+  c10::SmallVector<std::uint32_t, 2> tensors_;
   std::optional<FlatMap<BlockId>> blocks_;  // blocks of storages_, if there are many
   std::size_t indexed_ = 0;                 // number of storages_ whose blocks are in blocks_
   c10::SmallVector<c10::StorageImpl*, 0> made_outside_;

@@ -51,17 +51,17 @@ void PayloadWriter::find_cost_key() {
 }
 
 void PayloadWriter::number_storages() {
-  const auto number = [this](Operand& operand, std::uint16_t& next) {
+  const auto number = [this](Operand& operand, std::uint32_t& next) {
     operand.index = next++;
     payload_->storage_bytes.push_back(static_cast<std::int64_t>(impl_of(operand).nbytes()));
   };
-  std::uint16_t next_input = 0;
+  std::uint32_t next_input = 0;
   for (Operand& operand : op_.operands.all()) {
     if (operand.reads && operand.value.valid()) {
       number(operand, next_input);
     }
   }
-  std::uint16_t next_written = 0;
+  std::uint32_t next_written = 0;
   for (Operand& operand : op_.operands.all()) {
     if (is_rewritten(operand)) {
       number(operand, next_written);

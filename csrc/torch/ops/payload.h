@@ -39,7 +39,7 @@ enum class Source : std::uint8_t {
 struct TensorArgument {
   std::uint16_t argument = 0;  // index on the stack
   std::int32_t element = -1;   // index in the list; -1: not in a list
-  std::uint16_t index = 0;     // see Source
+  std::uint32_t index = 0;     // see Source
   Source source = Source::kShape;
   bool wrapped_number = false;
   bool conjugate = false;
@@ -65,7 +65,7 @@ struct Payload {
   c10::SmallVector<std::int64_t, 12> dims;
   c10::SmallVector<std::int64_t, 3> storage_bytes;  // of each distinct storage, inputs then written
   // For each fresh storage: index of the result tensor (lists flattened) that is in it.
-  c10::SmallVector<std::uint16_t, 2> fresh_results;
+  c10::SmallVector<std::uint32_t, 2> fresh_results;
   std::unique_ptr<Coverage> coverage;  // in verify mode
 
   bool overwritable = false;  // Note [Overwritable operands]

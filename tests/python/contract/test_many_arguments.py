@@ -22,3 +22,17 @@ def test_lists_above_the_length_of_a_linear_search() -> None:
         with recoup.budget("2MiB", **split(options)) as run:  # type: ignore[arg-type]
             assert program() == want
             run.check()
+
+
+def test_more_operands_and_results_than_16_bits_count() -> None:
+    count = 66_000
+    with recoup.budget("1GiB") as run, torch.no_grad():
+        rows = [torch.full((1,), float(i)) for i in range(count)]
+        whole = torch.cat(rows)
+        assert recoup.evict(whole)
+        assert torch.equal(whole, torch.arange(float(count)))
+        parts = torch._foreach_neg(rows)
+        for last in (parts[0], parts[-1]):
+            recoup.evict(last)
+        assert parts[0].item() == 0 and parts[-1].item() == 1.0 - count
+        run.check()
