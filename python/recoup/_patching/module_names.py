@@ -103,12 +103,16 @@ def _class_name(thing: object) -> str:
 
 def _held_by(module: object, name: str) -> dict[str, Any]:
     """The module's dictionary `_modules`, `_parameters` or `_buffers`."""
+    held = _attributes_of(module).get(name)
+    return held if isinstance(held, dict) else {}
+
+
+def _attributes_of(thing: object) -> dict[str, Any]:
     try:
-        own = object.__getattribute__(module, "__dict__")
+        own: dict[str, Any] = object.__getattribute__(thing, "__dict__")
     except AttributeError:
         return {}
-    held = own.get(name)
-    return held if isinstance(held, dict) else {}
+    return own
 
 
 def _is_module(thing: object) -> bool:
@@ -246,14 +250,24 @@ def state_of(stepped: Optimizer) -> list[tuple[torch.Tensor, int]]:
     """Tensors that an optimizer keeps for each parameter, with the numbers of their names."""
     names = {id(tensor): TENSORS[number] for tensor, number in tensors()}
     own = _number_of(stepped)
+    groups = _attributes_of(stepped).get("param_groups", [])
+    places = {id(parameter): place for place, parameter in places_in(groups)}
     found: list[tuple[torch.Tensor, int]] = []
     for parameter, state in _held_by(stepped, "state").items():
-        of = names.get(id(parameter), TensorName(own, "", "parameters"))
+        place = places.get(id(parameter), "state")
+        of = names.get(id(parameter), TensorName(own, place, "parameters"))
         for key, tensor in state.items() if isinstance(state, dict) else ():
             if issubclass(type(tensor), torch.Tensor):
-                name = f"{of.name}.{key}" if of.name else str(key)
-                found.append((tensor, TENSORS.of(TensorName(of.module, name, "optimizer"))))
+                name = TensorName(of.module, f"{of.name}.{key}", "optimizer")
+                found.append((tensor, TENSORS.of(name)))
     return found
+
+
+def places_in(param_groups: list[dict[str, Any]]) -> Iterator[tuple[str, torch.Tensor]]:
+    """Parameters of an optimizer with their places, which name parameters of no module."""
+    for group, settings in enumerate(param_groups):
+        for index, parameter in enumerate(settings["params"]):
+            yield f"param_groups.{group}.{index}", parameter
 
 
 def _leave_failed_steps() -> None:

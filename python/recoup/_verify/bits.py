@@ -75,6 +75,16 @@ def _parts(tensor: Tensor, most: int) -> Iterator[Tensor]:
         yield from _parts(row, most)
 
 
+def _scales(tensor: Tensor) -> Iterator[Tensor]:
+    """What the integers of a quantized tensor mean."""
+    if tensor.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric):
+        yield torch.tensor([tensor.q_scale(), tensor.q_zero_point()], dtype=torch.float64)
+        return
+    yield tensor.q_per_channel_scales()
+    yield tensor.q_per_channel_zero_points()
+    yield torch.tensor(tensor.q_per_channel_axis())
+
+
 def _plain_tensors(tensor: Tensor) -> Iterator[Tensor]:
     """The dense tensors that hold the elements."""
     if is_traceable_wrapper_subclass(tensor):
@@ -89,5 +99,6 @@ def _plain_tensors(tensor: Tensor) -> Iterator[Tensor]:
         yield from (tensor.ccol_indices(), tensor.row_indices(), tensor.values())
     elif tensor.is_quantized:
         yield tensor.int_repr()
+        yield from _scales(tensor)
     else:
         yield tensor

@@ -12,6 +12,8 @@ from recoup._verify.stream import Item, Step
 
 _ROUNDING = 1024
 """Largest difference of two roundings, in units in the last place of the largest element."""
+_LARGEST_SHARE = 2**-6
+"""The same as a share of the largest element, which limits it for types of few bits."""
 _PIECE = 1 << 20
 """Number of elements that are compared at a time."""
 
@@ -69,7 +71,7 @@ class Elements:
     largest_error: float
     """Largest difference of two elements, over the larger of their absolute values."""
     is_rounding: bool
-    """Whether no difference exceeds some units in the last place of the largest element."""
+    """Whether no difference exceeds that of two roundings. Infinities and NaNs do."""
 
 
 def compare_elements(reference: Tensor, other: Tensor) -> Elements:
@@ -81,16 +83,24 @@ def compare_elements(reference: Tensor, other: Tensor) -> Elements:
         differing += int(unequal.sum())
         wide = torch.complex128 if a.is_complex() else torch.float64
         x, y = a.to(wide), b.to(wide)
-        error = (x - y).abs()
-        scale = torch.maximum(x.abs(), y.abs())
-        ratio = torch.where(unequal & (error > 0), error / scale, 0.0)
-        ratio = torch.where(unequal & error.isnan(), math.inf, ratio)
+        is_finite = x.isfinite() & y.isfinite()
+        scale = torch.where(is_finite, torch.maximum(x.abs(), y.abs()), 0.0)
+        error = torch.where(is_finite, (x - y).abs(), math.inf)
+        error = torch.where(unequal, error, 0.0)
+        ratio = torch.where(is_finite & (error > 0), error / scale, error)
         relative = max(relative, float(ratio.max()))
-        absolute = max(absolute, float(torch.where(unequal, error, 0.0).nan_to_num(math.inf).max()))
-        largest = max(largest, float(scale.nan_to_num(0.0).max()))
-    rounds = reference.is_floating_point() or reference.is_complex()
-    unit = torch.finfo(reference.dtype).eps if rounds else 0.0
-    return Elements(differing, reference.numel(), relative, absolute <= _ROUNDING * unit * largest)
+        absolute = max(absolute, float(error.max()))
+        largest = max(largest, float(scale.max()))
+    return Elements(
+        differing, reference.numel(), relative, _is_rounding(reference.dtype, absolute, largest)
+    )
+
+
+def _is_rounding(dtype: torch.dtype, error: float, largest: float) -> bool:
+    if not (dtype.is_floating_point or dtype.is_complex):
+        return False
+    unit = torch.finfo(dtype).eps
+    return error <= min(_ROUNDING * unit, max(_LARGEST_SHARE, 2 * unit)) * largest
 
 
 def read_elements(path: Path, item: Item) -> Tensor:
@@ -98,8 +108,14 @@ def read_elements(path: Path, item: Item) -> Tensor:
     return torch.from_file(str(path), size=math.prod(item.shape), dtype=_type_of(item))
 
 
-def number_of(item: Item) -> Tensor:
-    """The element of an item that has a single one, as a flat tensor."""
+def compare_numbers(reference: Item, other: Item) -> Elements:
+    """Compares two items of the same type that have a single element each."""
+    if reference.value == other.value:  # two NaNs
+        return Elements(1, 1, math.inf, is_rounding=False)
+    return compare_elements(_number_of(reference), _number_of(other))
+
+
+def _number_of(item: Item) -> Tensor:
     return torch.tensor([float(item.value)], dtype=_type_of(item))
 
 

@@ -34,7 +34,7 @@ class Task:
     """What to do while a run takes place. Files are None if they are not wanted."""
 
     most_steps: int | None = None
-    """Number of steps after which the run ends."""
+    """Number of steps after which the run is ended."""
     stream: Path | None = None
     """File for the digests of all steps."""
     reference: Path | None = None
@@ -112,10 +112,14 @@ class Follower:
         if self._reader is None:
             return False
         expected = self._reader.next()
-        self._ended_first = expected is None
         if expected is not None:
             self._difference = first_difference(expected, step)
-        return self._ended_first or self._difference is not None
+            return self._difference is not None
+        if self._reader.is_cut:
+            self._steps -= 1
+        else:
+            self._ended_first = True
+        return True
 
     def _begin_log(self) -> None:
         look = self._task.look
@@ -138,7 +142,7 @@ class Follower:
             self._log.leave()
         self._watch.stop()
         if self._writer is not None:
-            self._writer.end(self._steps)
+            self._writer.end(self._steps, is_cut=self.is_over)
         self._files.close()
         missing = 0
         if self._reader is not None and not self.is_over:

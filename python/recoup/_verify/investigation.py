@@ -8,7 +8,7 @@ from recoup._verify.compare import (
     Difference,
     Elements,
     compare_elements,
-    number_of,
+    compare_numbers,
     read_elements,
 )
 from recoup._verify.follower import Look
@@ -34,6 +34,14 @@ class Explanation:
     """Why the op is not known."""
 
 
+def explain_digests(difference: Difference) -> Explanation:
+    """What the digests tell, without a repetition of the runs: numbers can be compared."""
+    item, other = difference.item, difference.other
+    if other is None or not item.value or not _are_comparable(item, other):
+        return Explanation()
+    return Explanation(compare_numbers(item, other))
+
+
 def explain(
     difference: Difference,
     folder: Path,
@@ -46,6 +54,7 @@ def explain(
     for the files of the looks.
     """
     item, other = difference.item, difference.other
+    known = explain_digests(difference).elements
     if other is None:
         return Explanation()
     for is_observed in (True, False):
@@ -53,7 +62,7 @@ def explain(
         others = _look(difference.step, other, folder / "other", is_observed)
         if repeat_reference(mine) != item.digest or repeat_other(others) != other.digest:
             continue
-        elements = _elements(item, other, mine.elements, others.elements)
+        elements = known or _elements(item, other, mine.elements, others.elements)
         if mine.log is None or others.log is None:
             return Explanation(elements, note=OBSERVED)
         ops, other_ops = [*read_log(mine.log)], [*read_log(others.log)]
@@ -61,7 +70,7 @@ def explain(
             return Explanation(elements, note=NOT_OBSERVED)
         origin = origin_of([other.digest], ops, other_ops)
         return Explanation(elements, origin, "" if origin is not None else NO_OP)
-    return Explanation(note=NOT_REPEATED)
+    return Explanation(known, note=NOT_REPEATED)
 
 
 def _look(step: int, item: Item, path: Path, is_observed: bool) -> Look:
@@ -72,10 +81,10 @@ def _look(step: int, item: Item, path: Path, is_observed: bool) -> Look:
 
 
 def _elements(item: Item, other: Item, mine: Path, others: Path) -> Elements | None:
-    if (item.dtype, item.shape) != (other.dtype, other.shape):
-        return None
-    if item.value:
-        return compare_elements(number_of(item), number_of(other))
-    if not mine.exists() or not others.exists():
+    if not _are_comparable(item, other) or not mine.exists() or not others.exists():
         return None
     return compare_elements(read_elements(mine, item), read_elements(others, other))
+
+
+def _are_comparable(item: Item, other: Item) -> bool:
+    return (item.dtype, item.shape) == (other.dtype, other.shape)

@@ -92,9 +92,9 @@ class Watch:
             bits = "unused" if self._first_states.get(name) == state else state
             yield Item("generator", "", name, "state", (), bits)
 
-    def add_losses(self, tensors: Any) -> None:
+    def add_losses(self, tensors: tuple[Any, ...]) -> None:
         """Notes the tensors on which `backward` is called."""
-        for loss in (tensors,) if isinstance(tensors, Tensor) else tensors:
+        for loss in tensors:
             if isinstance(loss, Tensor):
                 self._losses.append(_item("loss", "", str(len(self._losses)), loss))
 
@@ -105,6 +105,9 @@ _watches: list[Watch] = []
 
 def _noting_losses(original: Callable[..., Any]) -> Callable[..., Any]:
     def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+        # As PyTorch does. An iterator can be read only once.
+        is_single = isinstance(tensors, Tensor | torch.autograd.graph.GradientEdge)
+        tensors = (tensors,) if is_single else tuple(tensors)
         for watch in _watches:
             watch.add_losses(tensors)
         return original(tensors, *args, **kwargs)
@@ -121,12 +124,10 @@ def _module_of(tensor: int) -> ModuleName:
 
 def _parameters_of_no_module(optimizer: Optimizer, seen: set[int]) -> Iterator[tuple[Item, Tensor]]:
     owner = type(optimizer).__name__
-    for group, settings in enumerate(optimizer.param_groups):
-        for index, parameter in enumerate(settings["params"]):
-            name = f"param_groups.{group}.{index}"
-            for kind, tensor in (("parameter", parameter), ("gradient", parameter.grad)):
-                if tensor is not None and id(tensor) not in seen:
-                    yield _item(kind, owner, name, tensor), tensor
+    for name, parameter in module_names.places_in(optimizer.param_groups):
+        for kind, tensor in (("parameter", parameter), ("gradient", parameter.grad)):
+            if tensor is not None and id(tensor) not in seen:
+                yield _item(kind, owner, name, tensor), tensor
 
 
 def _item(kind: str, owner: str, name: str, tensor: Tensor) -> Item:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
-FORMAT = 1
+FORMAT = 2
 KINDS = ("loss", "buffer", "gradient", "parameter", "optimizer state", "generator")
 """Kinds of items, in the order in which a step computes them."""
 
@@ -59,9 +59,9 @@ class StreamWriter:
         items = [list(dataclasses.astuple(item)) for item in step.items]
         self._line({"step": step.number, "items": items})
 
-    def end(self, steps: int) -> None:
-        """Writes that the run ended after `steps` steps."""
-        self._line({"steps": steps})
+    def end(self, steps: int, *, is_cut: bool) -> None:
+        """Writes that the run ended after `steps` steps. is_cut: it was not to run longer."""
+        self._line({"steps": steps, "is_cut": is_cut})
 
     def _line(self, value: Any) -> None:
         self._file.write(json.dumps(value) + "\n")
@@ -77,21 +77,20 @@ class StreamReader:
         header = self._next()
         if header.get("recoup digests") != FORMAT:
             raise ValueError(f"{path}: not a file of `recoup verify --record` of this version")
-        self.program: list[str] = [str(word) for word in header.get("program", ())]
-        """The words of the command line of the run."""
-        self.torch_version = str(header.get("torch", ""))
         self.steps: int | None = None
         """Number of steps of the run, once its end has been read."""
+        self.is_cut = False
+        """Whether the run was ended after these steps, once its end has been read."""
 
     def next(self) -> Step | None:
         """The next step; None at the end. ValueError: the file is damaged or incomplete."""
         if self.steps is not None:
             return None
         record = self._next()
-        if "steps" in record:
-            self.steps = int(record["steps"])
-            return None
         try:
+            if "steps" in record:
+                self.steps, self.is_cut = int(record["steps"]), bool(record["is_cut"])
+                return None
             items = tuple(
                 Item(
                     str(kind),

@@ -14,7 +14,7 @@ def difference_lines(difference: Difference, known: Explanation) -> Iterator[str
     item, other = difference.item, difference.other
     yield f"different from step {difference.step} on"
     yield f"  first difference  {name_in_words(item)}{_how(item, other, known.elements)}"
-    yield f"  kind              {_kind(known)}"
+    yield f"  kind              {_kind(difference, known)}"
     if known.origin is not None:
         yield f"  comes from        {_op(known.origin.op)}"
         yield f"                    {_cause(known.origin)}"
@@ -53,13 +53,15 @@ def name_in_words(item: Item) -> str:
 def _how(item: Item, other: Item | None, elements: Elements | None) -> str:
     if other is None:
         return ": only one of the runs has it"
-    if (item.dtype, item.shape) != (other.dtype, other.shape):
+    if not _have_same_form(item, other):
         return (
             f": {item.dtype} of shape {list(item.shape)} in the reference, "
             f"{other.dtype} of shape {list(other.shape)} in the other run"
         )
     if item.value and item.value != other.value:
         return f": {item.value} in the reference, {other.value} in the other run"
+    if item.value:
+        return f": {item.value} in both runs, with other bits"
     if elements is None:
         return ""
     return (
@@ -75,10 +77,18 @@ def is_rounding(known: Explanation) -> bool:
     return known.elements is not None and known.elements.is_rounding
 
 
-def _kind(known: Explanation) -> str:
+def _kind(difference: Difference, known: Explanation) -> str:
     if known.origin is not None and known.origin.cause is Cause.DRAWS:
         return "a different computation: other random numbers"
+    item, other = difference.item, difference.other
+    are_tensors = other is not None and item.kind != "generator" and _have_same_form(item, other)
+    if are_tensors and known.elements is None and known.origin is None:
+        return "unknown: the elements of the two runs were not compared"
     return "a rounding difference" if is_rounding(known) else "a different computation"
+
+
+def _have_same_form(item: Item, other: Item) -> bool:
+    return (item.dtype, item.shape) == (other.dtype, other.shape)
 
 
 def _op(op: LoggedOp) -> str:

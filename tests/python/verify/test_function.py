@@ -112,6 +112,32 @@ def test_a_sum_in_another_order_is_a_rounding_difference() -> None:
     assert "a rounding difference" in found.text
 
 
+def test_parameters_of_no_module_have_names_of_their_own() -> None:
+    def train_parts(rate: float = 0.1) -> None:
+        weight, bias = torch.ones(3, requires_grad=True), torch.zeros(1, requires_grad=True)
+        groups = [{"params": [weight]}, {"params": [bias], "lr": rate}]
+        optimizer = torch.optim.Adam(groups, lr=0.1)
+        for _ in range(2):
+            optimizer.zero_grad()
+            ((weight * 2).square().sum() + bias.exp().sum()).backward()
+            optimizer.step()
+
+    assert recoup.verify(train_parts, train_parts)
+    found = recoup.verify(train_parts, lambda: train_parts(0.2))
+    assert found.step == 1 and found.item == "parameter Adam.param_groups.1.0"
+
+
+def test_an_iterator_of_losses_is_passed_on() -> None:
+    def train_two() -> None:
+        weight = nn.Parameter(torch.ones(4))
+        optimizer = torch.optim.SGD([weight], lr=0.1)
+        torch.autograd.backward((weight * i).sum() for i in (1.0, 2.0))  # type: ignore[arg-type]
+        assert weight.grad is not None and weight.grad[0] == 3
+        optimizer.step()
+
+    assert recoup.verify(train_two, train_two)
+
+
 @pytest.mark.parametrize(
     ("steps", "text"),
     [

@@ -9,10 +9,12 @@ from torch import Tensor
 from torch.testing._internal.two_tensor import TwoTensor
 
 from recoup._verify.bits import digest, pieces
-from recoup._verify.compare import compare_elements, first_difference
+from recoup._verify.compare import Difference, compare_elements, first_difference
+from recoup._verify.investigation import Explanation, explain_digests
 from recoup._verify.op_log import LoggedOp
 from recoup._verify.origin import Cause, origin_of
 from recoup._verify.stream import Item, Step, StreamReader, StreamWriter
+from recoup._verify.words import difference_lines
 
 # More bytes than one piece of a digest.
 LARGE = torch.arange(70_000, dtype=torch.float64).reshape(7, 100, 100)
@@ -31,6 +33,10 @@ TENSORS: dict[str, Tensor] = {
     "rows": torch.eye(3).to_sparse_csr(),
     "columns": torch.eye(3).to_sparse_csc(),
     "quantized": torch.quantize_per_tensor(torch.arange(4.0), 0.5, 0, torch.qint8),
+    "quantized, other scale": torch.quantize_per_tensor(torch.arange(4.0) * 2, 1.0, 0, torch.qint8),
+    "quantized by rows": torch.quantize_per_channel(
+        torch.arange(4.0)[None], torch.tensor([0.5]), torch.tensor([0]), 0, torch.qint8
+    ),
     "two tensors": TwoTensor(torch.ones(2), torch.zeros(2)),
 }
 
@@ -74,6 +80,42 @@ def test_rounding_is_told_from_other_differences() -> None:
     assert not compare_elements(torch.tensor([1, 2]), torch.tensor([1, 3])).is_rounding
     zeros = compare_elements(torch.tensor([0.0]), torch.tensor([-0.0]))
     assert zeros.is_rounding and zeros.differing == 1 and zeros.largest_error == 0
+    large = 1 << 60  # neighbors are the same number in float64
+    assert not compare_elements(torch.tensor([large]), torch.tensor([large + 1])).is_rounding
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_other_numbers_are_no_rounding_in_any_type(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    one, other = torch.randn(100), torch.randn(100)
+    assert not compare_elements(one.to(dtype), other.to(dtype)).is_rounding
+    assert not compare_elements(one.to(dtype), torch.zeros(100, dtype=dtype)).is_rounding
+    near = compare_elements(one.to(dtype), (one.to(dtype).double() * 1.002).to(dtype))
+    assert near.is_rounding or dtype == torch.float32
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_an_infinity_is_no_rounding_and_hides_none(dtype: torch.dtype) -> None:
+    one = torch.tensor([1.0, 2.0, math.inf], dtype=dtype)
+    found = compare_elements(one, torch.tensor([1.0, 2.0, 3.0], dtype=dtype))
+    assert not found.is_rounding and found.largest_error == math.inf
+    found = compare_elements(one, torch.tensor([1.5, 2.0, math.inf], dtype=dtype))
+    assert not found.is_rounding and found.differing == 1
+    assert found.largest_error == pytest.approx(1 / 3)
+
+
+def test_numbers_that_are_not_a_number_differ_by_their_bits() -> None:
+    one, other = (Item("loss", "", "0", "torch.float32", (), bits, "nan") for bits in "12")
+    found = explain_digests(Difference(1, one, other))
+    assert found.elements is not None and found.elements.differing == 1
+    text = "\n".join(difference_lines(Difference(1, one, other), found))
+    assert "nan in both runs, with other bits" in text and "a different computation" in text
+
+
+def test_nothing_is_said_about_elements_that_were_not_compared() -> None:
+    one, other = item("a", "1"), item("a", "2")
+    text = "\n".join(difference_lines(Difference(1, one, other), Explanation()))
+    assert "kind              unknown: the elements of the two runs were not compared" in text
 
 
 def item(name: str, bits: str, kind: str = "parameter", shape: tuple[int, ...] = (2,)) -> Item:
@@ -101,11 +143,16 @@ def test_a_stream_is_read_as_it_was_written(tmp_path: Path) -> None:
         writer = StreamWriter(file, ["train.py"], "2.13.0")
         for step in steps:
             writer.add(step)
-        writer.end(2)
+        writer.end(2, is_cut=True)
     reader = StreamReader(path)
     assert [reader.next(), reader.next(), reader.next()] == [*steps, None]
-    assert (reader.program, reader.torch_version, reader.steps) == (["train.py"], "2.13.0", 2)
-    path.write_text(path.read_text().rpartition('{"steps"')[0])
+    assert reader.steps == 2 and reader.is_cut
+    whole = path.read_text()
+    path.write_text(whole.replace('"steps": 2', '"steps": null'))
+    reader = StreamReader(path)
+    with pytest.raises(ValueError, match="damaged"):
+        [reader.next() for _ in range(3)]
+    path.write_text(whole.rpartition('{"steps"')[0])
     reader = StreamReader(path)
     with pytest.raises(ValueError, match="incomplete"):
         [reader.next() for _ in range(3)]

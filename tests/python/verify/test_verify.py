@@ -1,5 +1,6 @@
 """`recoup verify`, run as a user runs it, on programs that public reports describe."""
 
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -205,3 +206,35 @@ def test_a_program_that_fails_keeps_its_exit_code(program: Path, tmp_path: Path)
     result = verify(program, "--", failing)
     assert result.returncode == 7
     assert "ended with exit code 7, so nothing was compared" in result.stderr
+
+
+def test_a_recording_of_some_steps_is_compared_with_a_longer_run(
+    program: Path, tmp_path: Path
+) -> None:
+    digests = tmp_path / "r.digests"
+    verify("--record", digests, "--steps", 2, program)
+    same = verify("--against", digests, program)
+    assert (same.returncode, same.stdout) == (0, "equal after every step (2 steps)\n")
+    shorter = verify("--against", digests, "STEPS=1", program)
+    assert shorter.returncode == DIFFERENT and "1 too early" in shorter.stdout
+
+
+def test_numbers_are_compared_with_a_recording(program: Path, tmp_path: Path) -> None:
+    digests = tmp_path / "r.digests"
+    verify("--record", digests, program)
+    other = verify("--against", digests, "HALVES=1", program)
+    assert other.returncode == DIFFERENT and "a rounding difference" in other.stdout
+
+
+def test_settings_of_a_budget_need_one(program: Path) -> None:
+    for options in (["--spill", "8GiB"], ["--policy", "lru"], ["--option", "seed=1"]):
+        refused = verify(program, "--", *options)
+        assert refused.returncode == 2
+        assert f"{options[0]} needs a budget: add --budget SIZE" in refused.stderr
+
+
+def test_a_recording_whose_name_is_no_text(program: Path, tmp_path: Path) -> None:
+    name = str(tmp_path).encode() + b"/r\xe9f"
+    done = verify("--record", os.fsdecode(name), program)
+    assert done.returncode == 0 and "r\\udce9f" in done.stdout, done.stderr
+    assert os.path.exists(name)

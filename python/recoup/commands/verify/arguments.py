@@ -139,10 +139,13 @@ def _side(
         common, environment = first.settings, first.environment | environment
     elif not is_module:
         check_program(script, fail)
-    settings = {
-        name: common[name] if value in (None, []) else value for name, value in given.items()
+    settings = {name: common[name] if value is None else value for name, value in given.items()} | {
+        "option": [*common["option"], *given["option"]]
     }
     check_spill_dir(argparse.Namespace(**settings, fail=fail))
+    if settings["budget"] is None and any(value not in (None, []) for value in settings.values()):
+        names = (name for name, value in settings.items() if value not in (None, []))
+        fail(f"--{next(names).replace('_', '-')} needs a budget: add --budget SIZE")
     return Side(settings, environment, script, args, is_module)
 
 

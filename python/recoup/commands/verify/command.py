@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from recoup._reporting.files import write_atomically
 from recoup._verify.compare import Difference
 from recoup._verify.follower import Look, Outcome, Task
-from recoup._verify.investigation import Explanation, explain
+from recoup._verify.investigation import explain, explain_digests
 from recoup._verify.stream import Item, StreamReader
 from recoup._verify.words import (
     difference_lines,
@@ -65,7 +65,7 @@ class _Verification:
         return DIFFERENT
 
     def _print_difference(self, difference: Difference) -> None:
-        known = Explanation()
+        known = explain_digests(difference)
         if self._reference is not None:
             repeats = (partial(self._repeat, side) for side in (self._reference, self._other))
             known = explain(difference, self._folder, *repeats)

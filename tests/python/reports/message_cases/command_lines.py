@@ -212,11 +212,12 @@ VERIFIED = PROGRAMS | {
     "fails_early.py": "raise SystemExit(3)\n",
     "out/a": "",
     "old.digests": '{"recoup digests": 0}\n',
-    "short.digests": '{"recoup digests": 1}\n',
-    "damaged.digests": '{"recoup digests": 1}\n{"step": 1}\n',
+    "short.digests": '{"recoup digests": 2}\n',
+    "damaged.digests": '{"recoup digests": 2}\n{"step": 1}\n',
 }
 VERIFY = commands("""
 recoup verify varies.py -- A=1
+recoup verify varies.py -- --spill 1GiB
 recoup verify varies.py -- --budget 1MiB
 recoup verify varies.py -- STEPS=3
 recoup verify varies.py -- STEPS=1
