@@ -39,9 +39,16 @@ def set_budget(adjuster: Adjuster | None, engine: _C.Budget, size: int) -> None:
             "run.set_budget cannot change a budget that other processes share: end all scopes, "
             "and begin them with another budget"
         )
-    engine.set_budget(size)
-    if adjuster is not None:
-        adjuster.most_bytes = size
+    if adjuster is None:
+        engine.set_budget(size)
+        return
+    # First, so that the thread of the watcher cannot increase the budget again.
+    before, adjuster.most_bytes = adjuster.most_bytes, size
+    try:
+        engine.set_budget(size)
+    except BaseException:
+        adjuster.most_bytes = before
+        raise
 
 
 def changes_of(adjuster: Adjuster | None) -> list[BudgetChange]:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _MARKER = "recoup"
 _PEAK = "recoup_peak_bytes"
+_NAME = "recoup_test_name"
 _RUN = pytest.StashKey["Run"]()
 _FAILED = pytest.StashKey[bool]()
 _PEAKS = pytest.StashKey[Peaks]()
@@ -96,6 +97,7 @@ def recoup_run(request: pytest.FixtureRequest) -> Iterator[Run | None]:
 def _arguments(item: pytest.Item) -> dict[str, Any] | None:
     """The arguments of `recoup.budget` for the test; None: it has no budget."""
     arguments: dict[str, Any] = {}
+    is_marked = False
     if (size := item.config.getoption("--recoup-budget")) is not None:
         arguments["budget"] = size
     elif _PEAKS in item.config.stash:
@@ -107,9 +109,15 @@ def _arguments(item: pytest.Item) -> dict[str, Any] | None:
         for marker in node.own_markers:
             if marker.name == _MARKER:
                 arguments |= _of_marker(item, marker)
-    if arguments.get("budget") is None:
+                is_marked = True
+    if arguments.get("budget") is None and ("budget" in arguments or not is_marked):
         return None
     return {"device": "cpu", "profile": "modules"} | arguments
+
+
+def _name_of(item: pytest.Item) -> str:
+    """The test's name in the file of peaks: its id, to which pytest-xdist may add its group."""
+    return item.nodeid if item.parent is None else f"{item.parent.nodeid}::{item.name}"
 
 
 def _of_marker(item: pytest.Item, marker: pytest.Mark) -> dict[str, Any]:
@@ -129,7 +137,8 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
         return result
     peak = run.stats().peak_bytes
     item.user_properties.append((_PEAK, peak))
-    rise = item.config.stash[_PEAKS].rise(item.nodeid, peak) if _PEAKS in item.config.stash else ""
+    peaks = item.config.stash.get(_PEAKS, None)
+    rise = "" if peaks is None else peaks.rise(_name_of(item), peak)
     if rise:
         pytest.fail(rise, pytrace=False)
     return result
@@ -145,7 +154,9 @@ def pytest_runtest_makereport(
     if run is not None and excinfo is not None:
         item.stash[_FAILED] = True
         run._note_failure(excinfo.value, "body")
-    return (yield)
+    report = yield
+    setattr(report, _NAME, _name_of(item))  # pytest-xdist sends attributes, too
+    return report
 
 
 def _unittest_error(item: pytest.Item) -> pytest.ExceptionInfo[BaseException] | None:
@@ -171,7 +182,7 @@ class _Collector:
         if report.when == "call" and report.passed:
             for name, value in report.user_properties:
                 if name == _PEAK and isinstance(value, int):
-                    self._peaks.add(report.nodeid, value)
+                    self._peaks.add(getattr(report, _NAME), value)
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         try:

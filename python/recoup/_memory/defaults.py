@@ -53,10 +53,16 @@ def _table() -> tuple[Path, dict[str, Any]] | None:
     for folder in (here, *here.parents):
         path = Path(os.path.relpath(folder / "pyproject.toml"))
         try:
-            table = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {}).get("recoup")
-        except (FileNotFoundError, NotADirectoryError):
+            content = path.read_bytes()
+        except (FileNotFoundError, NotADirectoryError, PermissionError):
             continue
-        except (OSError, ValueError, AttributeError) as error:
+        except OSError as error:
+            raise ValueError(f"{path} cannot be read: {error}") from None
+        if b"recoup" not in content:
+            continue
+        try:
+            table = tomllib.loads(content.decode()).get("tool", {}).get("recoup")
+        except (ValueError, AttributeError) as error:
             raise ValueError(f"{path} cannot be read: {error}") from None
         if table is not None:
             _check(path, table)

@@ -35,7 +35,7 @@ def pools() -> dict[int, int]:
     """The address of each scope's pool on the CPU, and the bytes of memory that it takes.
 
     Includes pools of scopes that have ended while their tensors live. A pool is recognized by its
-    size: it has addresses for all of physical memory (see `arena_size` in tensor_device.cpp), and
+    size: it has addresses for all of physical memory (see `make_arena` in host_backend.cpp), and
     no other mapping without a file is as large. Raises OSError if /proc is not available.
     """
     least = _C.physical_memory_bytes()

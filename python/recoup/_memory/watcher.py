@@ -160,6 +160,9 @@ class Watcher(Looker):
             return True
         try:
             self._engine.set_budget(size)
+            if size > self.most_bytes:  # the user has reduced it in the meantime
+                size = self.most_bytes
+                self._engine.set_budget(size)
         except OutOfBudgetError:
             return False
         self._changes.append(

@@ -4,6 +4,7 @@ Note [Arguments first]: this module and those of the arguments of each command l
 nor the core, which take seconds to load. A command loads them after it has checked its arguments.
 """
 
+import io
 import sys
 from collections.abc import Sequence
 
@@ -31,6 +32,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser, commands = make_parser()
     _check_first(words, parser, commands)
     options = parser.parse_args(words)
+    if words[0] != "run" and isinstance(sys.stdout, io.TextIOWrapper):
+        # Names of files may have bytes that are no text.
+        sys.stdout.reconfigure(errors="backslashreplace")
     code: int = options.command(options)
     return code
 

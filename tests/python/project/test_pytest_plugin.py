@@ -187,3 +187,46 @@ def test_fixtures_classes_and_unittest(tmp_path: Path) -> None:
     }, result.stdout
     assert result.stdout.count("Memory held when the allocation failed") >= 3, result.stdout
     assert "2 errors" in result.stdout
+
+
+MARKERS = """
+import pytest
+
+@pytest.mark.recoup(bugdet="64MiB")
+def test_misspelt():
+    pass
+
+@pytest.mark.recoup(spill="1GiB")
+def test_no_budget(recoup_run):
+    assert recoup_run.stats().budget_bytes == 64 << 20
+"""
+
+
+def test_a_marker_without_a_budget_is_not_ignored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = outcomes(run(tmp_path, suite=MARKERS))
+    assert found == {"test_misspelt": "ERROR", "test_no_budget": "ERROR"}
+    monkeypatch.setenv("RECOUP_BUDGET", "64MiB")
+    found = outcomes(run(tmp_path, suite=MARKERS))
+    assert found == {"test_misspelt": "ERROR", "test_no_budget": "PASSED"}
+
+
+GROUP = """
+import pytest, torch
+
+@pytest.mark.xdist_group("g")
+@pytest.mark.parametrize("name", ["a@b"])
+def test_grouped(name):
+    torch.ones(COUNT << 20, dtype=torch.uint8)
+"""
+
+
+def test_peaks_of_a_group_of_xdist(tmp_path: Path) -> None:
+    """Its name is added to the ids of tests, if they are distributed by groups."""
+    file = tmp_path / "peaks.json"
+    distributed = ("-n2", "--dist", "loadgroup")
+    run(tmp_path, "--recoup-peaks", file, suite=GROUP.replace("COUNT", "1"))
+    result = run(tmp_path, "--recoup-peaks", file, *distributed, suite=GROUP.replace("COUNT", "4"))
+    assert result.returncode == 1 and "peak of tensor memory" in result.stdout
+    assert list(json.loads(file.read_text())["peak_bytes"]) == ["test_suite.py::test_grouped[a@b]"]

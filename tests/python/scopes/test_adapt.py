@@ -155,6 +155,23 @@ def test_a_budget_never_exceeds_what_the_user_allows(scene: Callable[[int, int],
     assert it.engine.budget == 768 * MIB
 
 
+def test_a_budget_that_the_user_reduces_meanwhile(
+    scene: Callable[[int, int], Scene], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The watcher has decided to increase it, and waits for the engine."""
+    it = scene(512 * MIB, GIB)
+    set_budget = it.engine.set_budget
+
+    def after_the_user(budget_bytes: int) -> None:
+        it.watcher.most_bytes = 600 * MIB
+        set_budget(budget_bytes)
+
+    monkeypatch.setattr(it.engine, "set_budget", after_the_user)
+    it.pass_time(5)
+    assert it.engine.budget == 600 * MIB
+    assert it.watcher.changes[-1].after_bytes == 600 * MIB
+
+
 def test_a_budget_is_reduced_as_far_as_possible(scene: Callable[[int, int], Scene]) -> None:
     it = scene(GIB, GIB)
     it.use(GIB)

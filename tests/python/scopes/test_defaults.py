@@ -82,8 +82,8 @@ def test_errors_name_the_variable(monkeypatch: pytest.MonkeyPatch, value: str) -
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[tool", "cannot be read"),
-        ("tool = 3", "cannot be read"),
+        ("[tool.recoup", "cannot be read"),
+        ("tool = 3  # not a table with recoup", "cannot be read"),
         ("[tool]\nrecoup = 3", r"\[tool.recoup\] must be a table with budget, spill"),
         ("[tool.recoup]\nbugdet = '1GiB'", "may have budget, spill; got 'bugdet'"),
         ("[tool.recoup]\nbudget = true", r"\[tool.recoup\] budget must be a size; got bool"),
@@ -100,6 +100,22 @@ def test_errors_name_the_file(nowhere: Path, text: str, said: str) -> None:
     assert str(caught.value).startswith("pyproject.toml")
 
 
+def test_files_of_others_are_no_problem(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that say nothing of recoup, and those that this user may not read."""
+    (nowhere.parent / "pyproject.toml").write_text('[tool.recoup]\nbudget = "3MiB"\n')
+    (nowhere / "pyproject.toml").write_bytes(b"[tool\n\xff")
+    assert settings() == (3 << 20, 0)
+    read = Path.read_bytes
+
+    def read_own(path: Path) -> bytes:
+        if path == Path("pyproject.toml"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", read_own)
+    assert settings() == (3 << 20, 0)
+
+
 def run_program(folder: Path, *options: object) -> subprocess.CompletedProcess[str]:
     (folder / "says.py").write_text(SAYS)
     return cli("run", *options, folder / "says.py", cwd=folder)
@@ -111,6 +127,8 @@ def test_recoup_run_uses_them(nowhere: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert (result.returncode, result.stdout) == (0, "ran\n")
     assert "of a budget of 3.0 MiB" in result.stderr
     assert "of a budget of 2.0 MiB" in run_program(nowhere, "--budget", "2MiB").stderr
+    monkeypatch.setenv("RECOUP_BUDGET", "900TiB")
+    assert "recoup run: error: RECOUP_BUDGET must be at most" in run_program(nowhere).stderr
     monkeypatch.setenv("RECOUP_BUDGET", "much")
     result = run_program(nowhere)
     assert result.returncode == 2

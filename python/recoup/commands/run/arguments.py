@@ -190,6 +190,7 @@ def _run(options: argparse.Namespace) -> int:
 
 def _take_defaults(options: argparse.Namespace) -> None:
     """Sets what the command line does not give from the environment or pyproject.toml."""
+    options.sources = {}
     for name, parse in (("budget", budget), ("spill", size)):
         if getattr(options, name) is not None:
             continue
@@ -198,6 +199,7 @@ def _take_defaults(options: argparse.Namespace) -> None:
         except ValueError as error:
             options.fail(str(error))
         if default is not None:
+            options.sources[name] = default.source
             try:
                 setattr(options, name, parse(str(default.value)))
             except argparse.ArgumentTypeError as error:

@@ -6,6 +6,7 @@ import inspect
 import math
 import re
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import recoup
@@ -38,7 +39,7 @@ def make_budget(options: argparse.Namespace) -> tuple[Budget, dict[str, Any]]:
             warnings.simplefilter("ignore", recoup.RecoupWarning)
             budget = recoup.budget(size, device=device, options=tuning, **given)
     except (RuntimeError, ValueError) as error:
-        fail(_with_flags(str(error)))
+        fail(_with_flags(str(error), getattr(options, "sources", {})))
     arguments = inspect.signature(recoup.budget).parameters
     defaults = {name: each.default for name, each in arguments.items() if name != "options"}
     settings = defaults | {"budget": size, "device": device} | given | dataclasses.asdict(tuning)
@@ -73,11 +74,14 @@ def _tuning(options: argparse.Namespace) -> dict[str, Any]:
     )
 
 
-def _with_flags(message: str) -> str:
-    """Replaces the argument at the start of an error of `recoup.budget` by its flag."""
+def _with_flags(message: str, sources: Mapping[str, str]) -> str:
+    """Replaces the argument at the start of an error of `recoup.budget` by its flag.
+
+    sources: what has set arguments that are not on the command line.
+    """
     name = re.match(r"\w*", message)
     assert name is not None
-    if flag := FLAGS.get(name[0]) or OPTION_FLAGS.get(name[0]):
+    if flag := sources.get(name[0]) or FLAGS.get(name[0]) or OPTION_FLAGS.get(name[0]):
         return flag + message[name.end() :]
     return f"--option {message}" if name[0] in OPTIONS else message
 

@@ -217,7 +217,7 @@ def _budgets(options: argparse.Namespace, recorded: _Recorded) -> dict[str, Any]
         uses = [] if alone is None else tier_use(predictor, alone, list(distinct))
     print_suggestions(predictor, found, without, recorded.other_bytes, options)
     print_commands(found, margin, options)
-    print_tier_use(uses)
+    print_tier_use(uses, options.max_time_ratio)
     if found.least is None:
         reason = (
             found.predictions[0].reason or "out of budget if costs differ from the recorded ones"

@@ -10,8 +10,11 @@ _RUN_STEPS = 10_000
 _SHOWN_SPEEDS = (0.2, 0.8, 3.2)  # GB/s: a network disk, a virtual disk, an SSD
 
 
-def print_tier_use(uses: Sequence[TierUse]) -> None:
-    """Prints what a training writes and reads in each budget, and which disk it needs."""
+def print_tier_use(uses: Sequence[TierUse], max_time_ratio: float) -> None:
+    """Prints what a training writes and reads in each budget, and which disk it needs.
+
+    max_time_ratio: a slower step is not accepted.
+    """
     if not uses:
         return
     print("\nCopies to and from the spill tier in these budgets:")
@@ -27,7 +30,7 @@ def print_tier_use(uses: Sequence[TierUse]) -> None:
     print_table(table)
     print()
     for one in uses:
-        print(_conclusion(one))
+        print(_conclusion(one, max_time_ratio))
 
 
 def _at(use: TierUse, speed: float) -> str:
@@ -36,12 +39,21 @@ def _at(use: TierUse, speed: float) -> str:
 
 
 def _without(use: TierUse) -> str:
-    return f"{use.without.time_ratio:.2f}x" if use.without.holds else "-"
+    without = use.without
+    if without.status == "too slow":
+        return "slow"
+    if without.status != "ok":
+        return "-"
+    return f"{without.time_ratio:.2f}x{'' if without.holds else ' ?'}"
 
 
-def _conclusion(use: TierUse) -> str:
-    if not use.without.holds:
+def _conclusion(use: TierUse, max_time_ratio: float) -> str:
+    if use.without.status == "too slow":
+        return f"Without the tier, a step in {use.budget} takes more than {max_time_ratio:g}x."
+    if use.without.status != "ok":
         return f"Without the tier, {use.budget} is not enough."
+    if not use.without.holds:
+        return f"Without the tier, {use.budget} is enough only if costs are the recorded ones."
     if use.quicker_from is None:
         return (
             f"In {use.budget}, recomputation alone is as quick as a disk of {SPEEDS[-1]} GB/s, or "
