@@ -144,7 +144,7 @@ test-injection: build ## faults injected into the tests of the contract (hours)
 	done
 
 bench: export OMP_NUM_THREADS := 1
-bench: build ## docs/bench.json, its pictures, README's chart: half an hour; continues after Ctrl-C
+bench: build ## docs/bench.json, its pictures, its pictures: half an hour; continues after Ctrl-C
 	$(BIN)/recoup bench $(BENCH_CASES) --out build/bench.json
 	$(BIN)/recoup bench $(BENCH_ALTERNATIVES) --out build/bench.json
 	@cp build/bench.json docs/bench.json
@@ -156,8 +156,8 @@ bench: build ## docs/bench.json, its pictures, README's chart: half an hour; con
 	$(BIN)/recoup bench --nets $(BENCH_CHART_NETS) $(BENCH_CASES) --out docs/bench.json \
 	  --plot docs/chart.png >/dev/null
 
-bench-real: build ## docs/bench-real.json, its page and picture: 5 rounds of half an hour; continues after Ctrl-C
-	$(BIN)/recoup bench --size real $(BENCH_REAL) --out build/bench-real.json \
+bench-real: build ## docs/bench-real.json, its page and picture: 5 rounds of 75 minutes; continues after Ctrl-C
+	$(BIN)/recoup bench --size real --spill 64GiB $(BENCH_REAL) --out build/bench-real.json \
 	  --plot docs/bench-real.png --page docs/results/bench-real.md
 	@cp build/bench-real.json docs/bench-real.json
 
