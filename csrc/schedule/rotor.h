@@ -14,7 +14,7 @@ struct ChainStage {
   std::int64_t saved = 0;  // bytes that its backward pass reads from it
 };
 
-// The values that are kept while the backward pass works on a stage: see Note [Segments].
+// The values that are kept while the backward pass works on a stage: see Note [Segments of a pass].
 struct ChainState {
   std::vector<bool> inputs;  // by stage
   std::vector<bool> whole;

@@ -1,6 +1,6 @@
 // Schedules that divide a forward pass into segments and restore these one by one.
 //
-// Note [Segments]
+// Note [Segments of a pass]
 // A forward pass is cut at `bounds`; segment s is [bounds[s], bounds[s + 1]). State c defines what
 // is kept while the backward pass works on segment c: the values that cross certain bounds, which
 // are made before and read after the bound (the segment's checkpoints), and everything that the

@@ -96,7 +96,7 @@ struct Stats {
 // A storage that cannot be evicted, and why.
 struct PinnedRow {
   Bytes size;       // bytes of the storage
-  std::string by;   // "non-recomputable value", "pin", "escape", "made outside the scope", ...
+  std::string by;   // "non-recomputable", "pin", "escape", "made outside the scope", ...
   std::string op;   // the op that made it; empty if it has no lineage
   MakerId maker{};  // the same op with its module; invalid if unknown
   NameId name{};    // name of the storage; invalid if it has none

@@ -12,7 +12,7 @@ import torch
 
 from recoup import _C
 
-EXPERIMENTAL = "GPU budgets are experimental: they were tested on one GPU model only"
+EXPERIMENTAL = "GPU budgets are experimental: they were tested on two GPU models only"
 
 
 @dataclasses.dataclass

@@ -38,7 +38,7 @@ class Options:
     seed: int = 1033096058
     """Seed of the policy's random choices."""
     usefulness: bool = True
-    """Free dead values that no evicted value needs. False: free them as DTR does."""
+    """Keep dead values that an evicted value needs. False: free values that die, as DTR does."""
     reuse_operands: bool = True
     """Let a result that does not fit otherwise take the memory of an operand, whose value is
     evicted for it. Only ops for which that gives the same bits do it."""

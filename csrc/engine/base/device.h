@@ -74,7 +74,8 @@ class Device {
   // The same for a storage that the program has released. If it has no owner any more, its memory
   // is free when this returns.
   virtual void forget_released(void* external) noexcept { forget(external); }
-  // Note [Who keeps an external storage]
+  // Note [Who keeps an external storage].
+
   // A record of lineage reads an external storage from now on: the device keeps its bytes, even
   // when the program releases the storage. May be called again while the bytes are kept.
   virtual void keep(void* /*external*/) noexcept {}

@@ -156,7 +156,7 @@ class Engine final {
   // Null: no schedule. It must outlive the engine or be reset to null.
   void set_schedule(ScheduleHooks* schedule) { context_.schedule = schedule; }
   ScheduleRequests& schedule() { return schedule_; }
-  // Null: no plan. The same holds.
+  // Null: no plan. It must outlive the engine.
   void set_planned(PlannedVictims* planned) { context_.planned = planned; }
 
   // ---- queries ----

@@ -88,7 +88,7 @@ class Values {
   // ---- the end of a value ----
   // Frees the value if it is not needed, and all that becomes unneeded by that.
   void collect(ValueId id);
-  // The same, at the next drain.
+  // Collects the value at the next drain.
   void collect_later(ValueId id) { collect_work_.push_back(id); }
   void drain();
   // Ends a value whose storage is gone and that no op reads.

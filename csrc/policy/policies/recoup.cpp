@@ -1,5 +1,5 @@
-// The default: cost of what a replay would run, divided by the bytes freed and the root of their
-// age.
+// The policy of the default, `planned`, between its lists: cost of what a replay would run, divided
+// by the bytes freed and the root of their age.
 //
 // Training reads most results of the forward pass once more, in reverse order, and gradients once
 // at the end of the step. So a value that was idle for twice as long is not half as likely to be

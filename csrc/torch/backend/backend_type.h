@@ -58,7 +58,7 @@ inline constexpr const BackendType& kCpu = kBackendTypes[0];
   return found == std::end(kBackendTypes) ? nullptr : found;
 }
 
-// That of the CPU for a type without budgets.
+// The row of a type; else the CPU's.
 [[nodiscard]] inline const BackendType& backend_type(c10::DeviceType type) {
   const BackendType* const found = find_backend_type(type);
   return found == nullptr ? kCpu : *found;

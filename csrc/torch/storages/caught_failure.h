@@ -43,7 +43,7 @@ class CaughtFailure {
     }
   }
 
-  // That of the kernel which runs on this thread; null: none.
+  // The failure of this thread's kernel; null: none.
   [[nodiscard]] static CaughtFailure*& of_this_thread() {
     thread_local CaughtFailure* failure = nullptr;
     return failure;

@@ -1,6 +1,6 @@
 """Wrappers that tell when a collective has finished, and that carry scopes into its callbacks.
 
-See Note [In flight] in in_flight.h.
+See Note [In collective] in in_flight.h.
 """
 
 import functools
