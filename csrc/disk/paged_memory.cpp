@@ -24,26 +24,24 @@ namespace {
   throw std::system_error(errno, std::generic_category(), what);
 }
 
-// Whether a file takes a page from memory. A file system may open a file for direct I/O, and then
-// refuse blocks of this size.
-bool takes_page(int file, const char* page) {
+bool write_page(int file, const char* page) {
   const auto size = static_cast<ssize_t>(sysconf(_SC_PAGESIZE));
-  return pwrite(file, page, static_cast<std::size_t>(size), 0) == size && ftruncate(file, 0) == 0;
+  return pwrite(file, page, static_cast<std::size_t>(size), 0) == size;
 }
 
-// Whether no more than the page that is written to a file in memory becomes resident. With huge
-// pages of shared memory, the system takes hundreds of them.
-bool takes_single_pages(int file, const char* page) {
-  const auto size = static_cast<ssize_t>(sysconf(_SC_PAGESIZE));
+// A file system may open a file for direct I/O, and then refuse blocks of a page.
+bool refuses_pages(int file, const char* page) {
+  const bool refuses = !write_page(file, page) && errno == EINVAL;
+  (void)!ftruncate(file, 0);
+  return refuses;
+}
+
+// Whether more than the page that was written to a file in memory is resident. With huge pages of
+// shared memory, the system takes hundreds of them.
+bool has_huge_pages(int file) {
+  constexpr std::int64_t kUnit = 512;  // bytes, of st_blocks
   struct stat state{};
-  if (pwrite(file, page, static_cast<std::size_t>(size), 0) != size || fstat(file, &state) != 0) {
-    return false;
-  }
-  constexpr ssize_t kUnit = 512;  // bytes, of st_blocks
-  const bool single = state.st_blocks * kUnit <= size;
-  (void)fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, size);
-  errno = ENOTSUP;
-  return single;
+  return fstat(file, &state) == 0 && state.st_blocks * kUnit > sysconf(_SC_PAGESIZE);
 }
 
 void* map_zeros(std::int64_t size) {
@@ -68,9 +66,11 @@ PagedMemory::PagedMemory(const std::string& directory, const PagedMemory* parent
   use(directory);
   resident_file_ = memfd_create("recoup-paged", MFD_CLOEXEC);
   const char* problem = nullptr;
-  if (resident_file_ < 0 || ftruncate(resident_file_, kFileBytes) != 0) {
+  if (resident_file_ < 0 || ftruncate(resident_file_, kFileBytes) != 0 ||
+      !write_page(resident_file_, copies_.bytes())) {
     problem = "recoup: no file in memory for the resident part of paged memory";
-  } else if (!takes_single_pages(resident_file_, copies_.bytes())) {
+  } else if (has_huge_pages(resident_file_)) {
+    errno = ENOTSUP;
     problem =
         "recoup: more than a page of a file in memory becomes resident at a time, so paged memory "
         "would exceed its window; write advise or never to "
@@ -85,6 +85,7 @@ PagedMemory::PagedMemory(const std::string& directory, const PagedMemory* parent
     errno = error;
     refuse_paged(problem);
   }
+  (void)fallocate(resident_file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, kLargestBlock);
   copies_.use(resident_file_, disk_file_, direct_);
   (void)page_sum(copies_.bytes(), 1);  // chooses its instructions now, and not in the handler
   free_.emplace(0, kFileBytes);
@@ -98,7 +99,7 @@ void PagedMemory::use(const std::string& directory) {
   }
   refuse_memory(place);
   UnnamedFile file = make_unnamed_file(place, true);
-  if (file.direct && !takes_page(file.descriptor, copies_.bytes())) {
+  if (file.direct && refuses_pages(file.descriptor, copies_.bytes())) {
     close(file.descriptor);
     file = make_unnamed_file(place, false);
   }

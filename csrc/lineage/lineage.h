@@ -130,6 +130,9 @@ struct Edge {
 
 class Lineage {
  public:
+  // `traversals`: the number of marks that next_mark has returned before.
+  explicit Lineage(std::uint32_t traversals = 0) : mark_(traversals) {}
+
   ValueId add_value() { return values_.add(); }
   Slab<Value, ValueId>::Added emplace_value() { return values_.emplace(); }
   // Adds an op that reads `inputs`; its outputs are attached with add_output and add_written.
@@ -230,7 +233,7 @@ class Lineage {
   std::vector<OpId> demand_work_;  // worklist of update_demand; a member to reuse its capacity
   Nanoseconds total_cost_{0};
   std::uint64_t next_sequence_ = 0;
-  mutable std::uint32_t mark_ = 0;
+  mutable std::uint32_t mark_;
 };
 
 template <class Function>

@@ -18,6 +18,9 @@ void Simulator::run_op(const TraceOp& op) {
   }
   kernels_.find_held(number_of(op), event_);
   engine_->op().begin(trace_.names[op.name], operands_);
+  if (op.once) {
+    engine_->op().run_once();
+  }
   try {
     run_until_it_fits(op);
   } catch (const OutOfBudget&) {

@@ -25,7 +25,7 @@ bool Importer::bring_in() {
     if (!lineage_.contains(id)) {
       continue;  // a copy that an earlier import waited for was its last user
     }
-    if (!import(id)) {
+    if (!import(id) && lineage_.contains(id)) {
       break;
     }
   }
@@ -64,7 +64,7 @@ std::vector<ValueId> Importer::importable() const {
   return found;
 }
 
-// False: neither the pool nor the tier has room.
+// False: neither the pool nor the tier has room, or the value has ended: see Spiller::take_slot.
 bool Importer::import(ValueId id) {
   const Bytes size = lineage_[id].size;
   if (const auto block = block_for(size)) {
@@ -174,9 +174,6 @@ bool Importer::hold(const Group& group) const {
 // write failed.
 bool Importer::import_group(const Group& group) {
   const std::vector<BlockId> blocks = blocks_for(group);
-  if (blocks.empty() && !spiller_.finish_copies(group)) {
-    return false;
-  }
   std::size_t copied = 0;
   const auto undo = [&] {
     for (const BlockId block : blocks) {

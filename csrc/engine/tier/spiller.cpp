@@ -48,12 +48,6 @@ void Spiller::leave_outside(ValueId id) {
   keep(id);
 }
 
-bool Spiller::finish_copies(std::span<const ValueId> values) {
-  copies_.wait_for_all();
-  return std::all_of(values.begin(), values.end(),
-                     [this](ValueId id) { return lineage_.contains(id); });
-}
-
 bool Spiller::begin_write(ValueId id) {
   const std::optional<BlockId> slot = take_slot(id);
   if (slot) {

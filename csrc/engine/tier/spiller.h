@@ -2,7 +2,6 @@
 #pragma once
 
 #include <optional>
-#include <span>
 #include <vector>
 
 #include "csrc/engine/state/context.h"
@@ -26,9 +25,6 @@ class Spiller {
   // returns false if that is impossible; the second frees its bytes.
   [[nodiscard]] bool write_outside(ValueId id) { return write(id); }
   void leave_outside(ValueId id);
-  // Finishes all async copies, so that no value ends when the first step takes slots. False: one of
-  // `values` has ended now.
-  [[nodiscard]] bool finish_copies(std::span<const ValueId> values);
   // Undoes the first step.
   void drop_outside(ValueId id) { values_.drop_copy(id); }
   // Begins to write an evictable value, which keeps its bytes. False: no slot is free, or the value

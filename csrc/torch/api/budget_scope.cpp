@@ -84,6 +84,7 @@ void BudgetScope::enter() {
   // wait for paged memory.
   PagedMemory::watch_forks();
   ForkMutex::watch_forks();
+  (void)gate_works();  // locks the generator, which no thread may do while it has a session's lock
   static const int registered =
       pthread_atfork(&lock_before_fork, &unlock_in_parent, &unlock_in_child);
   static const int at_exit = std::atexit(&stop_planning_at_exit);

@@ -131,6 +131,9 @@ void OpCall::begin(const EngineLock& lock) {
   }
   limits_ = find_limits();
   engine.op().begin(traits_.name, operands_.all());
+  if (limits_.once) {
+    engine.op().run_once();
+  }
   try {
     prepare_kernel(lock);
   } catch (...) {
@@ -207,8 +210,6 @@ void OpCall::keep_draw(std::optional<Draw>& draw) {
   if (!generator) {
     repeatable_ = false;
     random_ = nullptr;
-    const EngineLock lock(session_.mutex());
-    session_.engine(lock).op().run_once();
     return;
   }
   begin_draw(draw, traits_, *generator, stack_, argument_count_);

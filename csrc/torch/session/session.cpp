@@ -114,10 +114,12 @@ void Session::charge_page_window() {
     throw std::system_error(ENOSPC, std::generic_category(), "recoup: injected");
   }
   PagedMemory& paged = PagedMemory::in(page_directory_);
-  paged.set_window(std::min(page_window_, paged.window()));  // before less is charged
+  const Bytes before = paged.window();
+  paged.set_window(std::min(page_window_, before));  // before less is charged
   try {
     storages_.charge_window(page_window_);
   } catch (const OutOfBudget& error) {
+    paged.set_window(before);
     throw PoolOutOfMemory(error.report(), this);
   }
   paged.set_window(page_window_);

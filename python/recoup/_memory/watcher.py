@@ -117,7 +117,9 @@ class Watcher(Looker):
         self.pause = _SECONDS_BETWEEN_LOOKS_IF_FREE if has_much else _SECONDS_BETWEEN_LOOKS
         ahead = min(2 * fell, free.limit_bytes // _MOST_AHEAD)
         budget = self._engine.stats()["budget_bytes"]
-        if may_have - ahead < budget:
+        if budget > self.most_bytes:  # could not be undone at once, see _set
+            self._set(self.most_bytes, free)
+        elif may_have - ahead < budget:
             if now >= self._next_try:
                 self._reduce(budget, may_have - ahead, free)
         elif self._recent[0][0] <= now - _SECONDS_UNTIL_GROWTH:

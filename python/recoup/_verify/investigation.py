@@ -37,7 +37,7 @@ class Explanation:
 def explain_digests(difference: Difference) -> Explanation:
     """What the digests tell, without a repetition of the runs: numbers can be compared."""
     item, other = difference.item, difference.other
-    if other is None or not item.value or not _are_comparable(item, other):
+    if other is None or not (item.value and other.value) or not _are_comparable(item, other):
         return Explanation()
     return Explanation(compare_numbers(item, other))
 

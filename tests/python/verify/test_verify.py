@@ -231,6 +231,10 @@ def test_settings_of_a_budget_need_one(program: Path) -> None:
         refused = verify(program, "--", *options)
         assert refused.returncode == 2
         assert f"{options[0]} needs a budget: add --budget SIZE" in refused.stderr
+    refused = verify("--spill", "8GiB", "--record", "x", program)
+    assert refused.returncode == 2 and "--spill needs a budget" in refused.stderr
+    # What both have in common may concern one of them only.
+    assert verify("--policy", "lru", program, "--", "--budget", "64MiB").returncode == 0
 
 
 def test_a_recording_whose_name_is_no_text(program: Path, tmp_path: Path) -> None:

@@ -112,6 +112,8 @@ def _sides(options: argparse.Namespace) -> list[Side]:
             )
     elif options.record is None and options.against is None:
         fail("there is nothing to compare with: add -- and the other program, or --against FILE")
+    if all(side.settings["budget"] is None for side in sides):
+        _refuse_without_budget(common, fail)
     return sides
 
 
@@ -143,10 +145,15 @@ def _side(
         "option": [*common["option"], *given["option"]]
     }
     check_spill_dir(argparse.Namespace(**settings, fail=fail))
-    if settings["budget"] is None and any(value not in (None, []) for value in settings.values()):
-        names = (name for name, value in settings.items() if value not in (None, []))
-        fail(f"--{next(names).replace('_', '-')} needs a budget: add --budget SIZE")
+    if settings["budget"] is None:
+        _refuse_without_budget(given, fail)
     return Side(settings, environment, script, args, is_module)
+
+
+def _refuse_without_budget(settings: dict[str, Any], fail: Callable[[str], NoReturn]) -> None:
+    for name, value in settings.items():
+        if value not in (None, []):
+            fail(f"--{name.replace('_', '-')} needs a budget: add --budget SIZE")
 
 
 def _budget_parser() -> CommandParser:
