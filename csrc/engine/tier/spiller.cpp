@@ -109,8 +109,7 @@ std::optional<BlockId> Spiller::take_slot(ValueId id) {
   const bool source = !lineage_[id].recomputable();
   if (!tier_.has_room(nbytes) && tier_.used() > context_.charges.spilled) {
     drop_copies(nbytes);
-    if (!tier_.has_room(nbytes) && copies_.any()) {
-      copies_.wait_for_all();
+    if (!tier_.has_room(nbytes) && copies_.wait_for_all()) {
       if (!lineage_.contains(id)) {
         return std::nullopt;
       }

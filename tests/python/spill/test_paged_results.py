@@ -276,7 +276,12 @@ faulthandler._sigsegv()
 
 def run_script(script: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, env=os.environ, check=False
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        env=os.environ,
+        check=False,
+        timeout=300,
     )
 
 

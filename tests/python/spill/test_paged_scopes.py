@@ -1,15 +1,13 @@
 """The window of paged memory when scopes follow each other, and forks while kernels run on it."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
 import recoup
-from test_paged_results import MIB
+from test_paged_results import MIB, run_script
 
 SMALL, LARGE = (recoup.Options(page_window=size) for size in ("16MiB", "64MiB"))
 
@@ -137,14 +135,7 @@ print("right")
 
 
 def test_forks_while_a_kernel_draws_into_paged_memory() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", FORKS],
-        capture_output=True,
-        text=True,
-        env=os.environ,
-        check=False,
-        timeout=300,
-    )
+    done = run_script(FORKS)
     assert (done.returncode, done.stdout) == (0, "right\n"), done.stderr
 
 
@@ -173,12 +164,5 @@ print("right")
 
 
 def test_a_grandchild_frees_nothing_of_its_grandparent() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", GRANDCHILD],
-        capture_output=True,
-        text=True,
-        env=os.environ,
-        check=False,
-        timeout=300,
-    )
+    done = run_script(GRANDCHILD)
     assert (done.returncode, done.stdout) == (0, "right\n"), done.stderr
