@@ -17,7 +17,10 @@ from differential import see
 from distributed_programs import PROGRAMS
 
 # The budgets of even and of odd ranks as shares of their peaks, and whether there is a spill tier.
-SETTINGS = (((0.75, 0.7), False), ((0.45, 0.55), True))
+# Results of collectives are non-recomputable, so most of a peak cannot be evicted. An op of
+# sequence_parallel holds 61 % of it. What is kept above that depends on measured costs: one run in
+# five was out of memory in 70 %.
+SETTINGS = (((0.85, 0.8), False), ((0.45, 0.55), True))
 
 
 def main(rank: int, world: int, file: str, names: list[str]) -> None:
