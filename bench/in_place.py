@@ -2,9 +2,9 @@
 
     OMP_NUM_THREADS=1 python bench/in_place.py --real
 
-Each small net of `recoup bench`, and with --real GPT-2 of published size, is recorded for two
-steps. Policy `recoup` is simulated, with a tier of 1 TiB and without, to find the least budget in
-which all ops run and take at most ten times as long, within 2 %. Values have no addresses, as
+Each small net of `recoup bench`, and with --real GPT-2 and U-Net at real size, is recorded for
+two steps. Policy `recoup` is simulated, with a tier of 1 TiB and without, to find the least budget
+in which all ops run and take at most ten times as long, within 2 %. Values have no addresses, as
 fragmentation differs from run to run. Prints a table in Markdown: bytes, and the share that is
 saved. The last columns are the replays in two shares of the peak, without a tier; `=` if both ways
 replay the same, `-` if the run does not fit.
@@ -82,12 +82,13 @@ def row_of(name: str, trace: recoup.Trace) -> dict[str, str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Least budgets with results in place.")
-    parser.add_argument("--real", action="store_true", help="also GPT-2 of published size")
+    parser.add_argument("--real", action="store_true", help="also GPT-2 and U-Net at real size")
     parser.add_argument("--json", type=Path, help="write the rows to this file")
     options = parser.parse_args()
     named = [(net.name, net) for net in NETS]
     if options.real:
         named.append(("gpt2, 124M", real_net_named("gpt2").net))
+        named.append(("unet, width 32", real_net_named("unet").net))
     with tempfile.TemporaryDirectory() as folder:
         rows = print_markdown(row_of(name, recorded(net, Path(folder))) for name, net in named)
     write_result(options.json, "in place", rows)
