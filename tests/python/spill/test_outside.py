@@ -247,6 +247,7 @@ def test_a_tensor_that_was_resized_is_not_imported_from_its_old_memory() -> None
         made = [torch.full((1 << 18,), float(i)) for i in range(9)]
         assert all(bool((each == i).all()) for i, each in enumerate(made))
         assert bool((KEPT[0][: 1 << 18] == 1).all())
+        del made
         run.check()
 
 
