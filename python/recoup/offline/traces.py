@@ -266,9 +266,7 @@ class Trace:
 
 
 def check_budget(budget_bytes: int) -> None:
-    """Raises ValueError that says what is allowed if a simulation cannot have this budget."""
-    if budget_bytes < 1:
-        raise ValueError(f"a budget must be at least 1 byte; got {budget_bytes}")
+    """Raises ValueError or TypeError that says what is allowed if no simulation has this budget."""
     check_whole(budget_bytes, "a budget in bytes", 1, MOST_BYTES)
 
 

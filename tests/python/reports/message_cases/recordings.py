@@ -13,6 +13,7 @@ TRACES = calls(
     """
 trace().step(5)
 trace().simulate(0)
+trace().simulate("40MiB")
 trace().simulate(1 << 20, policy="nothing")
 trace().simulate(1 << 20, noise=(1, 900))
 trace().simulate(1 << 20, noise=(1, 30), options=recoup.Options(cost_model="bytes"))
