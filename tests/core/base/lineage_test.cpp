@@ -215,7 +215,6 @@ TEST(Lineage, ReadersAreRemovedInConstantTime) {
   EXPECT_EQ(lineage.op_count(), 0U);
 }
 
-// A chain that would overflow the stack of a recursive implementation.
 // After 2^32 traversals, a value that no later one has visited must not seem to be visited.
 TEST(Lineage, MarksStartAgain) {
   Lineage lineage(0xfffffff0);
@@ -228,6 +227,7 @@ TEST(Lineage, MarksStartAgain) {
   }
 }
 
+// A chain that would overflow the stack of a recursive implementation.
 TEST(Lineage, ALongChainNeedsNoRecursion) {
   constexpr int kLength = 200'000;
   Lineage lineage;
