@@ -322,10 +322,12 @@ void bind_functions(py::module_& module) {
         dict["repeatable"] = traits.repeatable;
         dict["verifiable"] = traits.verifiable;
         dict["random"] = traits.random;
+        dict["thread_order"] = traits.thread_order;
         dict["with_generator"] = traits.with_generator;
         return dict;
       },
       py::arg("name"), py::arg("overload"));
+  module.def("choose_math_kernels", &choose_math_kernels);
   module.def("settings_number", &settings_number);
   module.def("physical_memory_bytes", [] { return physical_memory().count(); });
   module.def(

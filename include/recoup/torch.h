@@ -253,15 +253,21 @@ RECOUP_API bool set_unseen(bool on);
 RECOUP_API void pass_through(bool on);
 // How recoup classifies an op of PyTorch; for tests.
 struct ReplayTraits {
-  bool seen;        // recorded as one op, not as the ops that it calls
-  bool repeatable;  // may be replayed, unless the arguments of a call rule it out
-  bool verifiable;  // all bytes of its results are defined
-  bool random;      // draws random numbers
+  bool seen;          // recorded as one op, not as the ops that it calls
+  bool repeatable;    // may be replayed, unless the arguments of a call rule it out
+  bool verifiable;    // all bytes of its results are defined
+  bool random;        // draws random numbers
+  bool thread_order;  // writes in the order of its threads on the CPU
   // Overload that a replay calls instead, with a generator; empty if there is none.
   std::string with_generator;
 };
 // The classification of an op. Throws std::invalid_argument if PyTorch has no such op.
 RECOUP_API ReplayTraits replay_traits(const std::string& name, const std::string& overload);
+// Makes the first calls of the math functions that PyTorch takes from oneMKL, so that the first
+// result of each has the bits of all later ones. Entering a budget does so too; call it earlier to
+// compare with a run without a budget. Returns the names of the ops that were called, of the first
+// call. Note [First calls] in math_functions.h has the reason.
+RECOUP_API std::vector<std::string> choose_math_kernels();
 // Id of the current combination of process and thread settings, for tests: equal settings have
 // equal ids.
 RECOUP_API std::uint64_t settings_number();

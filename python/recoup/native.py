@@ -10,3 +10,4 @@ from recoup import _C
 from recoup.errors import OutOfBudgetError
 
 _C.set_out_of_budget_error(OutOfBudgetError)
+_C.choose_math_kernels()  # before the program computes anything

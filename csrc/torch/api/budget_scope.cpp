@@ -18,6 +18,7 @@
 #include "csrc/torch/compat/generators.h"
 #include "csrc/torch/compat/hook.h"
 #include "csrc/torch/compat/scope_thread.h"
+#include "csrc/torch/ops/math_functions.h"
 #include "csrc/torch/ops/traits_table.h"
 #include "csrc/torch/session/allocator.h"
 #include "csrc/torch/session/evicted_access.h"
@@ -92,6 +93,7 @@ void BudgetScope::enter() {
   watch_ops();
   answer_questions_outside_ops();
   Hook::watch_new_ops();
+  (void)choose_math_kernels();
   if (!Sessions::any()) {
     TraitsTable::instance().look_for_overrides();
   }

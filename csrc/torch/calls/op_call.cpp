@@ -42,6 +42,9 @@ void OpCall::run() {
                 (traits_.condition_arg < 0 ||
                  stack_[base_ + static_cast<std::size_t>(traits_.condition_arg)].toBool());
   prepare();
+  if (session_.device().is_cpu() && needs_one_thread(traits_, stack_, base_)) [[unlikely]] {
+    one_thread_.emplace();
+  }
   try {
     run_until_it_fits();
     finish(Results::kOnStack);

@@ -16,6 +16,7 @@
 #include "csrc/torch/calls/op_timing.h"
 #include "csrc/torch/calls/operands.h"
 #include "csrc/torch/compat/generators.h"
+#include "csrc/torch/compat/settings.h"
 #include "csrc/torch/ops/payload.h"
 #include "csrc/torch/ops/traits.h"
 #include "csrc/torch/session/session.h"
@@ -122,6 +123,7 @@ class OpCall {
   Snapshots left_out_before_;
   std::uint32_t copies_ = 0;  // number of copies in the pool, in left_out_before_
   GeneratorState random_;
+  std::optional<OneThread> one_thread_;  // from the kernel until the op is recorded
   KernelLimits limits_;
   Operands operands_;
   FreshResults fresh_;

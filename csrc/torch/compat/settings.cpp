@@ -212,4 +212,8 @@ void SettingsGuard::change(const Settings& from, const Settings& to) {
   at::autocast::set_autocast_cache_enabled(now.autocast_cache);
 }
 
+OneThread::OneThread() : threads_(at::get_num_threads()), mkl_threads_(set_threads(1, 1)) {}
+
+OneThread::~OneThread() { set_threads(threads_, mkl_threads_); }
+
 }  // namespace recoup::detail

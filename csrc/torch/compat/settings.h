@@ -87,4 +87,17 @@ class SettingsGuard {
   int mkl_threads_ = 0;  // MKL's former count for this thread; 0: it had none
 };
 
+// While it lives, kernels of the calling thread run with one thread.
+class OneThread {
+ public:
+  OneThread();
+  ~OneThread();
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+
+ private:
+  const int threads_;
+  const int mkl_threads_;  // MKL's former count for this thread; 0: it had none
+};
+
 }  // namespace recoup::detail

@@ -1,5 +1,6 @@
 #include "csrc/torch/ops/traits.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/core/enum_tag.h>
 
 #include <algorithm>
@@ -83,6 +84,16 @@ const Names kRebinders = {"aten::resize_",  "aten::resize_as_",        "aten::se
 // uninitialized memory: LAPACK's ?gelsy reads which columns it is to take first.
 const Names kNotRepeatable = {"aten::linalg_lstsq", "aten::from_file", "aten::_efficientzerotensor",
                               "aten::_pin_memory", "aten::_cudnn_init_dropout_state"};
+
+// Note [Order of threads]
+// Where an index occurs twice, the result of these ops on the CPU depends on the order in which
+// threads reach the elements: they add with atomic operations, or the last write remains. Two runs
+// of plain PyTorch may differ, too. recoup runs the kernel with one thread, in the first run and in
+// replays: each of plain PyTorch's results is allowed, and this one can be repeated. Masks do not
+// name an element twice. The sweep of test_thread_order.py finds such ops.
+const Names kThreadOrder = {
+    "aten::_index_put_impl_", "aten::_unsafe_index_put", "aten::index_copy", "aten::index_copy_",
+    "aten::index_put",        "aten::index_put_",        "aten::put",        "aten::put_"};
 
 // Ops that the documentation of torch.use_deterministic_algorithms names.
 const Names kUnlessDeterministic = {"aten::_adaptive_avg_pool2d_backward",
@@ -220,6 +231,19 @@ void add_hidden_writes(OpTraits& traits, const c10::FunctionSchema& schema) {
   }
 }
 
+// Whether all indices in the list are masks.
+bool are_masks(const c10::IValue& indices) {
+  if (!indices.isList()) {
+    return false;
+  }
+  const auto elements = indices.toListRef();
+  return std::all_of(elements.begin(), elements.end(), [](const c10::IValue& index) {
+    return !index.isTensor() || !index.toTensor().defined() ||
+           index.toTensor().scalar_type() == c10::ScalarType::Bool ||
+           index.toTensor().scalar_type() == c10::ScalarType::Byte;
+  });
+}
+
 bool takes_generator(const c10::Argument& argument) {
   c10::TypePtr type = argument.type();
   if (type->kind() == c10::TypeKind::OptionalType) {
@@ -283,6 +307,7 @@ std::vector<NamedOp> known_names() {
   add("in steps", kInSteps);
   add("rebinders", kRebinders);
   add("not repeatable", kNotRepeatable);
+  add("thread order", kThreadOrder);
   add("unless deterministic", kUnlessDeterministic);
   add("unless deterministic cuDNN", kUnlessDeterministicCudnn);
   for (const HiddenWrites& each : kHiddenWrites) {
@@ -334,6 +359,7 @@ OpTraits traits_of(const c10::OperatorHandle& op, bool allowed, Reach reach) {
   }
   traits.metadata_only = kMetadataOnly.contains(base);
   traits.overwrites_self = kOverwriters.contains(base);
+  traits.thread_order = own && kThreadOrder.contains(base);
   traits.varies_on_gpu = varies_on_gpu(base);
   if (base == "aten::convolution") {
     traits.varies_if = 6;  // transposed: then it computes another convolution's backward
@@ -373,6 +399,11 @@ OpTraits traits_of(const c10::OperatorHandle& op, bool allowed, Reach reach) {
     traits.kind = OpKind::kView;
   }
   return traits;
+}
+
+bool needs_one_thread(const OpTraits& traits, const torch::jit::Stack& stack, std::size_t base) {
+  return traits.thread_order && at::get_num_threads() > 1 &&
+         !at::globalContext().deterministicAlgorithms() && !are_masks(stack[base + 1]);
 }
 
 bool may_vary(const OpTraits& traits, const torch::jit::Stack& stack, std::size_t base) {

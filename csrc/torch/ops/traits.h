@@ -68,6 +68,8 @@ struct OpTraits {
   bool overwritable = false;    // Note [Overwritable operands]
   bool in_parts = false;        // runs for parts of its lists, one after another
   bool gated = false;           // draws with the gate held: Note [The generator's gate]
+  // Its kernel on the CPU writes elements in the order of its threads: Note [Order of threads].
+  bool thread_order = false;
   VariesOnGpu varies_on_gpu = VariesOnGpu::kNo;
   std::int8_t varies_if = -1;  // index of the argument that must be true for that; -1: none
   std::uint64_t writes = 0;    // bit i: argument i is written, by schema or by the tables
@@ -94,6 +96,9 @@ std::vector<NamedOp> known_names();
 // `base` on.
 [[nodiscard]] bool may_vary(const OpTraits& traits, const torch::jit::Stack& stack,
                             std::size_t base);
+// Whether the kernel on the CPU must run with one thread, so that each run gives the same bits.
+[[nodiscard]] bool needs_one_thread(const OpTraits& traits, const torch::jit::Stack& stack,
+                                    std::size_t base);
 // Whether an op of this name is ATen's.
 [[nodiscard]] bool is_atens(std::string_view name);
 

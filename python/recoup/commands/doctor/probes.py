@@ -113,11 +113,17 @@ def threads() -> Finding:
         "usable_cores": len(os.sched_getaffinity(0)),
         "pytorch_threads": torch.get_num_threads(),
         "between_ops": torch.get_num_interop_threads(),
+        "math_functions_called": len(_C.choose_math_kernels()),
     }
     text = (
         f"{data['cores']} cores, {data['usable_cores']} of them usable here; PyTorch uses "
         f"{data['pytorch_threads']} threads within an op and {data['between_ops']} between ops"
     )
+    if data["math_functions_called"]:
+        text += (
+            f"; {data['math_functions_called']} math functions were called at import, so that "
+            "oneMKL chose their kernels before several threads call them"
+        )
     return Finding(text, data)
 
 
