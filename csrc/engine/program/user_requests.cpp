@@ -91,6 +91,10 @@ void UserRequests::without_copy(ValueId resident) {
   values_.drop_copy(resident);
 }
 
+bool UserRequests::is_held(StorageId storage) const {
+  return values_[storage].user_pins > 0 || lineage_[values_.current(storage)].escaped;
+}
+
 bool UserRequests::has_needed_dependents(StorageId storage) const {
   return !non_recomputables_.dependents(values_.current(storage)).needed.empty();
 }

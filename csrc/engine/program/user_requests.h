@@ -58,6 +58,8 @@ class UserRequests {
   // The second half of escape_and_leave, for a storage that has just escaped. For simulations of a
   // trace.
   void leave_pool(StorageId storage);
+  // Whether code may have the address of the storage: it is pinned by request, or has escaped.
+  [[nodiscard]] bool is_held(StorageId storage) const;
   // Whether an escape or an overwrite of the storage would replay ops.
   [[nodiscard]] bool has_needed_dependents(StorageId storage) const;
   // Makes the storage resident and keeps it so, in place, through writes. Pins are counted.

@@ -69,6 +69,10 @@ void NonRecomputables::freeze(ValueId source, const Dependents& dependents) {
 // per step, so its replay gets more expensive each step, and the lineage would keep every gradient
 // ever computed. So live values that were written in place do not count. A source whose other
 // dependents are in sum no larger than itself is freed, and its dependents become non-recomputable.
+//
+// A small source (Options::small_result_bytes) costs next to nothing, and its end could make a
+// large value non-recomputable: `y[:, 1:3] = 0` writes y from a tensor of 4 bytes that dies at
+// once. So for a small source all dependents count.
 void NonRecomputables::consider(ValueId id) {
   const Value& value = lineage_[id];
   if (!context_.options.usefulness || value.recomputable() || !value.has_content() ||
@@ -80,9 +84,10 @@ void NonRecomputables::consider(ValueId id) {
   if (!found.needed.empty()) {
     return;
   }
+  const bool small = value.size <= context_.options.small_result_bytes;
   Bytes hanging{0};
   for (ValueId dependent : found.resident) {
-    const bool state = lineage_[dependent].storage.valid() &&
+    const bool state = !small && lineage_[dependent].storage.valid() &&
                        !lineage_[lineage_[dependent].producer].written.empty();
     hanging += state ? Bytes(0) : lineage_[dependent].size;
   }

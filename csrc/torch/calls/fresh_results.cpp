@@ -12,7 +12,11 @@ void FreshResults::collect(Arguments results, std::uint64_t serial, bool paged,
   paged_ = paged;
   std::uint32_t result = 0;
   for_each_tensor(results, [&](const at::Tensor& tensor, std::size_t, std::int64_t) {
-    add(tensor, result++, serial, lock);
+    if (is_plain(*tensor.unsafeGetTensorImpl())) [[likely]] {
+      add(tensor, result++, serial, lock);
+    } else {
+      add_composite(tensor, result, serial, lock);
+    }
   });
 }
 
@@ -58,10 +62,18 @@ void FreshResults::add(const at::Tensor& tensor, std::uint32_t result, std::uint
     add_storage(storage, result, serial, lock);
   });
   // A replay makes small results on the CPU again and drops them: the program has the first ones.
-  if (!plain && !is_small_on_cpu(session_.tensors(), tensor)) {
+  repeatable_ &= plain || is_small_on_cpu(session_.tensors(), tensor);
+}
+
+void FreshResults::add_composite(const at::Tensor& tensor, std::uint32_t& result,
+                                 std::uint64_t serial, const EngineLock& lock) {
+  composite_ = true;
+  if (!CompositeShell::of(tensor)) {
+    add(tensor, result, serial, lock);
     repeatable_ = false;
-    composite_ = true;
+    return;
   }
+  for_each_part(tensor, [&](const at::Tensor& part) { add(part, result++, serial, lock); });
 }
 
 void FreshResults::add_storage(c10::StorageImpl& storage, std::uint32_t result,

@@ -44,9 +44,10 @@ class FreshResults {
   [[nodiscard]] std::span<const FreshStorage> storages() const {
     return {storages_.data(), storages_.size()};
   }
-  // For each of storages(): index of the result tensor (lists flattened) that is in it.
+  // For each of storages(): index of the result tensor that is in it, as in Payload.
   [[nodiscard]] const c10::SmallVector<std::uint32_t, 2>& tensors() const { return tensors_; }
-  // Whether all results are plain and were made by this kernel, so that a replay makes them again.
+  // Whether all results were made by this kernel, and recoup can find their storages in those of a
+  // replay.
   [[nodiscard]] bool repeatable() const { return repeatable_; }
   // Whether a result is not plain.
   [[nodiscard]] bool composite() const { return composite_; }
@@ -57,6 +58,9 @@ class FreshResults {
  private:
   void add(const at::Tensor& tensor, std::uint32_t result, std::uint64_t serial,
            const EngineLock& lock);
+  // `result`: the number of the first part, increased by the number of parts.
+  void add_composite(const at::Tensor& tensor, std::uint32_t& result, std::uint64_t serial,
+                     const EngineLock& lock);
   void add_storage(c10::StorageImpl& storage, std::uint32_t result, std::uint64_t serial,
                    const EngineLock& lock);
   void add_paged(c10::StorageImpl& storage, std::uint32_t result, const EngineLock& lock);

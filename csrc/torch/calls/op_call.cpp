@@ -15,6 +15,7 @@
 #include "csrc/torch/ops/draw_tape.h"
 #include "csrc/torch/ops/draws.h"
 #include "csrc/torch/ops/tick_clock.h"
+#include "csrc/torch/ops/traits_table.h"
 
 namespace recoup::detail {
 namespace {
@@ -95,6 +96,9 @@ void OpCall::prepare() {
                 !(framed_ && KernelFrame::in_opaque()) && !in_python_dispatcher() &&
                 !(session_.can().kernels_vary && may_vary(traits_, stack_, base_));
   line_ = session_.line();
+  if (repeatable_) {
+    define_operands();
+  }
   const EngineLock lock(session_.mutex());
   Turn turn(session_, lock);
   begin(lock);
@@ -104,6 +108,44 @@ void OpCall::prepare() {
   room_before_ = session_.engine(lock).context().room_time;
   session_.tensors().kernel_started();
   running_ = true;
+}
+
+// Note [Uninitialized memory]
+// `empty` leaves bytes undefined, so it cannot be repeated. Programs fill such a tensor by slices
+// (rotary embeddings, masks, caches). So before the first op that reads it or writes only a part of
+// it, recoup runs `zero_` on all of it, as an op of the program: from then on every byte can be
+// recomputed. PyTorch allows any bytes there. An op that replaces the whole content needs no
+// `zero_`, and a pointer that was taken for writing may have defined the bytes already:
+// Note [Unseen writers].
+void OpCall::define_operands() {
+  for (const Operand& operand : operands_.all()) {
+    if (session_.storages().is_undefined(impl_of(operand)) &&
+        (operand.reads || (operand.written && !operand.overwritten))) [[unlikely]] {
+      fill(impl_of(operand));
+    }
+  }
+}
+
+void OpCall::fill(c10::StorageImpl& storage) {
+  {
+    const EngineLock lock(session_.mutex());
+    const StorageId id = session_.storages(lock).find_known(storage);
+    if (!id.valid() || session_.engine(lock).user().is_held(id)) {
+      return;  // code may have its address
+    }
+  }
+  static const c10::OperatorHandle zero =
+      c10::Dispatcher::singleton().findSchemaOrThrow("aten::zero_", "");
+  const OpTraits& traits = TraitsTable::instance().of(zero, Reach::kAll);
+  if (traits.kind != OpKind::kRecorded) {
+    return;  // another kernel has replaced PyTorch's
+  }
+  const c10::DispatchKeySet backend(backend_type(storage.device_type()).dense);
+  at::Tensor bytes = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(StoragePtr::reclaim_copy(&storage)), backend, caffe2::TypeMeta::Make<uint8_t>());
+  bytes.unsafeGetTensorImpl()->set_sizes_contiguous({static_cast<std::int64_t>(storage.nbytes())});
+  torch::jit::Stack stack{std::move(bytes)};
+  OpCall(session_, zero, traits, backend, stack).run();
 }
 
 void OpCall::begin(const EngineLock& lock) {

@@ -52,6 +52,8 @@ class OpCall {
   enum class Results : std::uint8_t { kOnStack, kNone };
   // ---- before the kernel ----
   void prepare();
+  void define_operands();
+  void fill(c10::StorageImpl& storage);
   void begin(const EngineLock& lock);
   void prepare_kernel(const EngineLock& lock);
   void save_left_out(const EngineLock& lock);

@@ -43,7 +43,8 @@ bool has_lists(const c10::IValue& list) {
 }  // namespace
 
 void Operands::find_overwritable() {
-  if (!traits_.overwritable || foreign_ || !device_.device().is_cpu() || fills_empty_tensors()) {
+  if (!traits_.overwritable || foreign_ || composite_ || !device_.device().is_cpu() ||
+      fills_empty_tensors()) {
     return;
   }
   const ArgumentShapes shapes = shapes_of(arguments());
@@ -160,7 +161,8 @@ void Operands::add_tensor(const at::Tensor& tensor, std::size_t argument) {
   }
   c10::StorageImpl* storage = plain_storage(device_, tensor);
   if (storage == nullptr) [[unlikely]] {
-    foreign_ |= !is_constant(tensor, argument);
+    foreign_ |= !is_constant(tensor, argument) && !is_readable_composite(tensor, argument);
+    composite_ = true;
     storage = bypassed_storage(tensor);
     if (storage == nullptr) {
       add_components(tensor, argument);
@@ -180,8 +182,8 @@ void Operands::add_tensor(const at::Tensor& tensor, std::size_t argument) {
   const bool leaves_out = in_passing_ && may_leave_out;
   const bool writes_it = writes(argument) && (in_passing_ || !may_leave_out);
   operand->left_out = (operand->left_out || first) && leaves_out;
-  operand->overwritten =
-      first && writes_it && argument == 0 && traits_.overwrites_self && covers_storage(tensor);
+  const bool replaces = (argument == 0 && traits_.overwrites_self) || has(traits_.outs, argument);
+  operand->overwritten = first && writes_it && replaces && covers_storage(tensor);
   operand->written |= writes_it;
   operand->reads |= !traits_.metadata_only && !operand->overwritten && !leaves_out;
 }
@@ -198,6 +200,18 @@ c10::StorageImpl* Operands::bypassed_storage(const at::Tensor& tensor) const {
                         typeid(impl) == typeid(c10::TensorImpl) &&
                         !impl.key_set().has_any(kWrapperKeys - kPython) && impl.has_storage();
   return bypassed ? device_.managed(tensor.storage()) : nullptr;
+}
+
+// Whether a replay can rebuild the tensor, of whose storages all are on the device.
+bool Operands::is_readable_composite(const at::Tensor& tensor, std::size_t argument) const {
+  if (writes(argument) || !CompositeShell::of(tensor)) {
+    return false;
+  }
+  bool managed = true;
+  for_each_component(tensor, [&](const c10::Storage& each) {
+    managed &= each.nbytes() == 0 || device_.managed(each) != nullptr;
+  });
+  return managed;
 }
 
 // Counts every component as read and written like the argument: the schema does not tell them

@@ -16,6 +16,7 @@
 #include "csrc/base/flat_map.h"
 #include "csrc/engine/base/op.h"
 #include "csrc/torch/compat/components.h"
+#include "csrc/torch/compat/composite_shell.h"
 #include "csrc/torch/ops/payload.h"
 #include "csrc/torch/ops/traits.h"
 #include "csrc/torch/storages/tensor_device.h"
@@ -115,7 +116,7 @@ class Operands {
   [[nodiscard]] bool writes(std::size_t argument) const { return has(traits_.writes, argument); }
   // Whether it is a small CPU tensor that an op on a GPU reads: it is kept with the op's record.
   [[nodiscard]] bool is_constant(const at::Tensor& tensor, std::size_t argument) const;
-  // Whether an argument is not plain, or on another device.
+  // Whether a replay cannot rebuild an argument: it is on another device, or of an unknown kind.
   [[nodiscard]] bool foreign() const { return foreign_; }
 
  private:
@@ -130,6 +131,7 @@ class Operands {
   }
   Operand& add(c10::StorageImpl* storage);
   void add_tensor(const at::Tensor& tensor, std::size_t argument);
+  [[nodiscard]] bool is_readable_composite(const at::Tensor& tensor, std::size_t argument) const;
   void add_components(const at::Tensor& tensor, std::size_t argument);
   void add_storage(const c10::Storage& storage);
   [[nodiscard]] c10::StorageImpl* bypassed_storage(const at::Tensor& tensor) const;
@@ -139,6 +141,7 @@ class Operands {
   const c10::DispatchKeySet keys_;
   bool in_passing_ = false;
   bool foreign_ = false;
+  bool composite_ = false;  // an argument is not plain
   c10::SmallVector<Operand, 4> operands_;
   std::optional<FlatMap<Id<struct OperandTag>>> places_;  // by storage, if operands are many
   c10::SmallVector<c10::IValue, 6> arguments_;

@@ -96,8 +96,9 @@ void PayloadWriter::describe_coverage() {
                       add(tensor);
                     }
                   });
-  for_each_tensor(op_.results,
-                  [&](const at::Tensor& tensor, std::size_t, std::int64_t) { add(tensor); });
+  for_each_tensor(op_.results, [&](const at::Tensor& tensor, std::size_t, std::int64_t) {
+    for_each_part(tensor, add);
+  });
 }
 
 // Where the bytes of a tensor argument come from in a replay.
@@ -126,6 +127,10 @@ void PayloadWriter::describe_tensor(const at::Tensor& tensor, std::size_t argume
     repeatable_ = false;
     return;
   }
+  if (!is_plain(*tensor.unsafeGetTensorImpl())) [[unlikely]] {
+    describe_composite(tensor, argument, element);
+    return;
+  }
   TensorArgument& shape = describe(tensor, argument, element, *payload_);
   if (!shape.wrapped_number) {
     set_source(shape, tensor);
@@ -137,6 +142,25 @@ void PayloadWriter::describe_tensor(const at::Tensor& tensor, std::size_t argume
     shape.source = Source::kScalar;
     payload_->arguments.back() = *number;
   }
+}
+
+void PayloadWriter::describe_composite(const at::Tensor& tensor, std::size_t argument,
+                                       std::int64_t element) {
+  auto shell = CompositeShell::of(tensor);
+  if (!shell) {
+    repeatable_ = false;  // the kernel has changed it
+    return;
+  }
+  const auto index = static_cast<std::int32_t>(payload_->composites.size());
+  payload_->composites.push_back({.argument = static_cast<std::uint16_t>(argument),
+                                  .element = static_cast<std::int32_t>(element),
+                                  .shell = std::move(*shell)});
+  payload_->harmless = false;  // a quantizer is PyTorch's
+  for_each_part(tensor, [&](const at::Tensor& part) {
+    TensorArgument& shape = describe(part, argument, element, *payload_);
+    shape.composite = index;
+    set_source(shape, part);
+  });
 }
 
 void PayloadWriter::describe_list(const c10::IValue& list, std::size_t argument) {

@@ -39,6 +39,7 @@ class PayloadWriter {
   void describe_coverage();
   void describe_arguments();
   void describe_list(const c10::IValue& list, std::size_t argument);
+  void describe_composite(const at::Tensor& tensor, std::size_t argument, std::int64_t element);
   void describe_tensor(const at::Tensor& tensor, std::size_t argument, std::int64_t element);
   void set_source(TensorArgument& shape, const at::Tensor& tensor);
 

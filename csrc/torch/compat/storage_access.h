@@ -18,6 +18,14 @@ using AccessHook = void (*)(c10::StorageImpl*);
 #if __has_include(<c10/core/StorageMaterializer.h>)
 
 inline bool has_access_hook(const c10::StorageImpl& storage) { return storage.has_materializer(); }
+// The hook has no public getter, but an explicit instantiation may name a private member.
+template <AccessHook c10::StorageImpl::* kHook>
+struct HookMember {
+  friend AccessHook access_hook(const c10::StorageImpl& storage) { return storage.*kHook; }
+};
+// The storage's hook; null if there is none.
+AccessHook access_hook(const c10::StorageImpl& storage);
+template struct HookMember<&c10::StorageImpl::materialize_fn_>;
 inline void set_access_hook(c10::StorageImpl& storage, AccessHook hook) {
   storage.set_materializer(hook);
 }
@@ -29,6 +37,7 @@ inline void allow_access(c10::StorageImpl& storage) { storage.clear_data_ptr_acc
 #else
 
 inline bool has_access_hook(const c10::StorageImpl& /*storage*/) { return false; }
+inline AccessHook access_hook(const c10::StorageImpl& /*storage*/) { return nullptr; }
 inline void set_access_hook(c10::StorageImpl& /*storage*/, AccessHook /*hook*/) {}
 inline void clear_access_hook(c10::StorageImpl& /*storage*/) {}
 

@@ -86,7 +86,7 @@ bool has_shape_of_input(const at::Tensor& tensor, const Payload& payload, std::s
 }
 
 bool is_overwritable(const Payload& payload, std::size_t input) {
-  if (!payload.overwritable || !payload.device.is_cpu()) {
+  if (!payload.overwritable || !payload.device.is_cpu() || !payload.composites.empty()) {
     return false;
   }
   ArgumentShapes shapes;

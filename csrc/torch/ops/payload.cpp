@@ -71,7 +71,7 @@ void Payload::count_memory() {
   // A generator's state is counted in full for each op: sharing is rare, and the sum is never too
   // small.
   memory = sizeof(Payload) + outside(arguments, 6) + outside(tensors, 2) + outside(dims, 12) +
-           outside(storage_bytes, 3) + outside(fresh_results, 2) +
+           outside(composites, 0) + outside(storage_bytes, 3) + outside(fresh_results, 2) +
            (random ? sizeof(SavedGenerator) : 0) +
            (traits->compiled ? compiled_call(arguments).draws().memory() : 0);
 }
@@ -173,6 +173,7 @@ void Payload::clear() {
   random.reset();
   arguments.clear();
   tensors.clear();
+  composites.clear();
   dims.clear();
   storage_bytes.clear();
   fresh_results.clear();
@@ -234,6 +235,42 @@ at::Tensor tensor_over(const c10::intrusive_ptr<c10::StorageImpl>& storage,
   return tensor;
 }
 
+namespace {
+
+void put_on_stack(at::Tensor tensor, std::size_t argument, std::int32_t element,
+                  const Payload& payload, torch::jit::Stack& stack) {
+  c10::IValue& slot = stack[argument];
+  if (element < 0) {
+    slot = std::move(tensor);
+    return;
+  }
+  // Copies of a list share its elements: the payload's own list must not change.
+  if (payload.arguments[argument].isTensorList()) {
+    if (slot.is(payload.arguments[argument])) {
+      slot = slot.toTensorList().copy();
+    }
+    slot.toTensorList().set(static_cast<std::size_t>(element), tensor);
+  } else {
+    if (slot.is(payload.arguments[argument])) {
+      slot = slot.toOptionalTensorList().copy();
+    }
+    slot.toOptionalTensorList().set(static_cast<std::size_t>(element), tensor);
+  }
+}
+
+// `parts`: those of all composite tensors, in order.
+void put_composites(const Payload& payload, std::span<const at::Tensor> parts,
+                    torch::jit::Stack& stack) {
+  for (const CompositeArgument& composite : payload.composites) {
+    const std::size_t count = composite.shell.part_count();
+    put_on_stack(composite.shell.rebuild(parts.first(count)), composite.argument, composite.element,
+                 payload, stack);
+    parts = parts.subspan(count);
+  }
+}
+
+}  // namespace
+
 Nanoseconds run_again(const Payload& payload,
                       std::span<const c10::intrusive_ptr<c10::StorageImpl>> inputs,
                       std::span<const c10::intrusive_ptr<c10::StorageImpl>> written,
@@ -247,6 +284,7 @@ Nanoseconds run_again(const Payload& payload,
   const c10::impl::ExcludeDispatchKeyGuard no_autograd(replay_excluded());
   const c10::intrusive_ptr<c10::StorageImpl> nothing = storage_over(nullptr, 0, payload.device);
   stack.assign(payload.arguments.begin(), payload.arguments.end());
+  c10::SmallVector<at::Tensor, 0> parts;  // of composite tensors
   for (const TensorArgument& shape : payload.tensors) {
     c10::IValue tensor;
     switch (shape.source) {
@@ -266,24 +304,13 @@ Nanoseconds run_again(const Payload& payload,
         tensor = wrapped_scalar(stack[shape.argument].toScalar());
         break;
     }
-    c10::IValue& slot = stack[shape.argument];
-    if (shape.element < 0) {
-      slot = std::move(tensor);
-      continue;
-    }
-    // Copies of a list share its elements: the payload's own list must not change.
-    if (payload.arguments[shape.argument].isTensorList()) {
-      if (slot.is(payload.arguments[shape.argument])) {
-        slot = slot.toTensorList().copy();
-      }
-      slot.toTensorList().set(static_cast<std::size_t>(shape.element), tensor.toTensor());
+    if (shape.composite >= 0) [[unlikely]] {
+      parts.push_back(tensor.toTensor());
     } else {
-      if (slot.is(payload.arguments[shape.argument])) {
-        slot = slot.toOptionalTensorList().copy();
-      }
-      slot.toOptionalTensorList().set(static_cast<std::size_t>(shape.element), tensor.toTensor());
+      put_on_stack(tensor.toTensor(), shape.argument, shape.element, payload, stack);
     }
   }
+  put_composites(payload, parts, stack);
   const TickClock::Ticks start = TickClock::now();
   if (payload.random) {
     draw_again(*payload.op, *payload.traits, payload.keys, payload.device, payload.random, stack);

@@ -15,7 +15,9 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
+#include "csrc/torch/compat/composite_shell.h"
 #include "csrc/torch/compat/generators.h"
 #include "csrc/torch/ops/coverage.h"
 #include "csrc/torch/ops/traits.h"
@@ -48,6 +50,14 @@ struct TensorArgument {
   std::int64_t offset = 0;
   std::uint32_t dims_begin = 0;  // index into Payload::dims: sizes, then strides
   std::uint16_t dim = 0;
+  std::int32_t composite = -1;  // index in Payload::composites of the tensor that it is a part of
+};
+
+// A composite tensor argument. Its parts are in Payload::tensors, in their order.
+struct CompositeArgument {
+  std::uint16_t argument = 0;  // index on the stack
+  std::int32_t element = -1;   // index in the list; -1: not in a list
+  CompositeShell shell;
 };
 
 struct Payload {
@@ -62,9 +72,11 @@ struct Payload {
   // small CPU tensor that an op on a GPU takes is kept as a copy.
   c10::SmallVector<c10::IValue, 6> arguments;
   c10::SmallVector<TensorArgument, 2> tensors;
+  std::vector<CompositeArgument> composites;
   c10::SmallVector<std::int64_t, 12> dims;
   c10::SmallVector<std::int64_t, 3> storage_bytes;  // of each distinct storage, inputs then written
-  // For each fresh storage: index of the result tensor (lists flattened) that is in it.
+  // For each fresh storage: index of the result tensor that is in it. Lists and composite tensors
+  // count as the tensors in them.
   c10::SmallVector<std::uint32_t, 2> fresh_results;
   std::unique_ptr<Coverage> coverage;  // in verify mode
 

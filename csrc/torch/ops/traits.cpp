@@ -339,6 +339,7 @@ OpTraits traits_of(const c10::OperatorHandle& op, bool allowed, Reach reach) {
   for (std::size_t i = 0; i < schema.arguments().size() && i < 64; ++i) {
     if (writes(schema.arguments()[i])) {
       traits.writes |= std::uint64_t{1} << i;
+      traits.outs |= own && schema.arguments()[i].is_out() ? std::uint64_t{1} << i : 0;
     }
   }
   add_hidden_writes(traits, schema);

@@ -73,6 +73,7 @@ struct OpTraits {
   VariesOnGpu varies_on_gpu = VariesOnGpu::kNo;
   std::int8_t varies_if = -1;  // index of the argument that must be true for that; -1: none
   std::uint64_t writes = 0;    // bit i: argument i is written, by schema or by the tables
+  std::uint64_t outs = 0;      // bit i: argument i is an `out`, all of which is replaced
   // Bit i: argument i is written in passing and its content does not reach the results. A replay
   // gets a scratch tensor instead (BatchNorm's running statistics), if argument `condition_arg` is
   // true or `condition_arg` is -1.

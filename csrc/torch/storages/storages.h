@@ -8,6 +8,7 @@
 
 #include "csrc/engine/program/engine.h"
 #include "csrc/engine/program/window_charge.h"
+#include "csrc/torch/compat/storage_access.h"
 #include "csrc/torch/storages/engine_lock.h"
 #include "csrc/torch/storages/storage_records.h"
 #include "csrc/torch/storages/tensor_device.h"
@@ -15,7 +16,8 @@
 
 namespace recoup::detail {
 
-// All methods but `arm`, `arm_undefined` and `disarm` are called under the engine's lock.
+// All methods but `arm`, `arm_undefined`, `disarm` and `is_undefined` are called under the engine's
+// lock.
 class Storages {
  public:
   // The arguments must outlive this object.
@@ -77,6 +79,10 @@ class Storages {
     arm_with(storage, device_.hooks().defined);
   }
   void disarm(c10::StorageImpl& storage) const;
+  // Whether no op and no pointer has written the storage since arm_undefined.
+  [[nodiscard]] bool is_undefined(const c10::StorageImpl& storage) const {
+    return access_hook(storage) == device_.hooks().defined;
+  }
 
  private:
   void arm_with(c10::StorageImpl& storage, AccessHook hook) const;

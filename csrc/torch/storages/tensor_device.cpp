@@ -288,7 +288,7 @@ void TensorDevice::take_fresh(const Payload& payload, torch::jit::Stack& stack,
                               std::span<BlockId> outputs) {
   std::vector<at::Tensor> results;
   for_each_tensor(stack, [&](const at::Tensor& tensor, std::size_t, std::int64_t) {
-    results.push_back(tensor);
+    for_each_part(tensor, [&](const at::Tensor& part) { results.push_back(part); });
   });
   for (std::size_t slot = 0; slot < outputs.size(); ++slot) {
     const std::size_t index = payload.fresh_results[slot];

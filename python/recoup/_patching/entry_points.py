@@ -150,6 +150,7 @@ _READERS = frozenset(
 # Modules that only compare addresses with one another and with 0.
 _COMPARERS = frozenset(
     {
+        "torch.autograd.graph",
         "torch.distributed.fsdp._flat_param",
         "torch.distributed.fsdp._fully_shard._fsdp_param",
         "torch.distributed.fsdp._runtime_utils",

@@ -1,0 +1,169 @@
+"""Ordinary lines of code keep the savings: programs with them train in half of their memory.
+
+Each program was found in public code, or after a public report. Its sibling without the line has
+always trained in this budget.
+"""
+
+import warnings
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import recoup
+
+Layer = Callable[[Tensor, Tensor], Tensor]
+WIDTH, ROWS, LAYERS = 128, 512, 12
+
+
+@pytest.fixture(autouse=True, params=[1, 2], ids=["one thread", "two threads"])
+def threads(request: pytest.FixtureRequest) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield
+    torch.set_num_threads(before)
+
+
+def slice_becomes_number(y: Tensor, p: Tensor) -> Tensor:
+    y = y @ p
+    y[:, 1:3] = 0
+    return torch.sigmoid(y) * y
+
+
+def columns_become_number(y: Tensor, p: Tensor) -> Tensor:
+    y = y @ p
+    y[:, [1, 2]] = 0
+    return torch.sigmoid(y) * y
+
+
+def rows_by_index(y: Tensor, p: Tensor) -> Tensor:
+    order = torch.arange(ROWS) * 7 % (ROWS // 2)
+    return torch.tanh(y[order] @ p)
+
+
+def rotated_into_empty(y: Tensor, p: Tensor) -> Tensor:
+    y = y @ p
+    rotated = torch.empty_like(y)
+    rotated[..., 0::2] = -y[..., 1::2]
+    rotated[..., 1::2] = y[..., 0::2]
+    return torch.tanh(rotated) * 1.5
+
+
+def out_of_empty(y: Tensor, p: Tensor) -> Tensor:
+    y = y @ p
+    with torch.no_grad():
+        mask = torch.gt(y, 0, out=torch.empty(y.shape, dtype=torch.bool))
+        scale = torch.mul(mask, 0.5, out=torch.empty(y.shape))
+    return torch.tanh(y * scale)
+
+
+def random_slope(y: Tensor, p: Tensor) -> Tensor:
+    return torch.rrelu(y @ p, training=True)
+
+
+def graph(layout: torch.layout) -> Tensor:
+    generator = torch.Generator().manual_seed(2)
+    edges = torch.rand(ROWS, ROWS, generator=generator)
+    edges = torch.where(edges < 0.01, edges, 0.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # compressed layouts are beta
+        return edges.to_sparse(layout=layout)
+
+
+def neighbors(layout: torch.layout) -> Layer:
+    edges = graph(layout)
+    return lambda y, p: torch.sigmoid(edges @ y) @ p
+
+
+def sparse_inside(y: Tensor, p: Tensor) -> Tensor:
+    edges = torch.eye(ROWS).to_sparse() * 2.0
+    return torch.tanh(torch.sparse.mm(edges, y) @ p)
+
+
+PROGRAMS: dict[str, Layer] = {
+    "a slice becomes a number": slice_becomes_number,
+    "columns become a number": columns_become_number,
+    "rows by index": rows_by_index,
+    "empty filled by slices": rotated_into_empty,
+    "out=empty": out_of_empty,
+    "rrelu": random_slope,
+    "sparse COO": neighbors(torch.sparse_coo),
+    "sparse CSR": neighbors(torch.sparse_csr),
+    "sparse inside": sparse_inside,
+}
+
+
+def train(layer: Layer) -> list[Tensor]:
+    torch.manual_seed(0)
+    parameters = [nn.Parameter(torch.randn(WIDTH, WIDTH) / 11) for _ in range(LAYERS)]
+    y = torch.randn(ROWS, WIDTH)
+    for parameter in parameters:
+        y = layer(y, parameter)
+    y.square().mean().backward()
+    return [parameter.grad for parameter in parameters if parameter.grad is not None]
+
+
+def peak_of(layer: Layer) -> int:
+    with recoup.budget("1GiB") as run:
+        train(layer)
+    return run.stats().peak_bytes
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_trains_in_half_of_its_memory(name: str) -> None:
+    layer = PROGRAMS[name]
+    plain = train(layer)
+    with recoup.budget(peak_of(layer) // 2 + (1 << 20)) as run:
+        small = train(layer)
+    assert run.stats().replays > 0
+    assert len(small) == LAYERS
+    assert all(torch.equal(a, b) for a, b in zip(plain, small, strict=True))
+
+
+def test_saved_tensors_that_may_change_keep_the_savings() -> None:
+    def layer(y: Tensor, p: Tensor) -> Tensor:
+        return nn.functional.gelu(y @ p)
+
+    def guarded() -> list[Tensor]:
+        with torch.autograd.graph.allow_mutation_on_saved_tensors():
+            return train(layer)
+
+    plain = train(layer)
+    with recoup.budget(peak_of(layer) // 2 + (1 << 20)) as run:
+        small = guarded()
+    assert run.stats().replays > 0
+    assert all(torch.equal(a, b) for a, b in zip(plain, small, strict=True))
+
+
+def test_reading_uninitialized_memory_repeats() -> None:
+    with recoup.budget("64MiB", verify=True):
+        y = torch.empty(1000, 100)
+        y[:, 0] = 1.0
+        z = y * 2
+        first = z.clone()
+        for _ in range(3):
+            assert recoup.evict(z) and recoup.evict(y)
+            assert torch.equal(z, first)
+
+
+def test_a_pointer_into_uninitialized_memory_defines_it() -> None:
+    with recoup.budget("64MiB"):
+        y = torch.empty(1000, 100)
+        y.numpy()[:] = 3.0
+        z = torch.empty(1000, 100)
+        torch.from_dlpack(z).fill_(4.0)
+        y[:, 0] = 1.0
+        z[:, 0] = 1.0
+        assert y.sum().item() == 1000 * (1 + 99 * 3)
+        assert z.sum().item() == 1000 * (1 + 99 * 4)
+
+
+def test_memory_that_a_pinned_pointer_has_defined_is_not_set_to_zero() -> None:
+    with recoup.budget("64MiB"):
+        y = torch.empty(1000, 100)
+        with recoup.pin(y):
+            y.untyped_storage().fill_(0)
+            y.data_ptr()
+            y.numpy()[:] = 5.0
+        assert (y * 1).sum().item() == 500000
