@@ -263,6 +263,9 @@ at::Tensor alias_of(const c10::Storage& storage) {
 }
 
 void bind_functions(py::module_& module) {
+  py::class_<Shown>(module, "Shown", py::is_final()).def("end", [](Shown& self) {
+    translated([&] { self.end(); });
+  });
   py::class_<Pin>(module, "Pin", py::is_final())
       .def("release", [](Pin& self) { translated([&] { self.release(); }); })
       .def("keep", &Pin::keep);
@@ -296,6 +299,8 @@ void bind_functions(py::module_& module) {
       "materialize", [](const at::Tensor& t) { translated([&] { materialize(t); }); }, tensor);
   module.def(
       "escape", [](const at::Tensor& t) { translated([&] { escape(t, Address::kNew); }); }, tensor);
+  module.def(
+      "show", [](const at::Tensor& t) { return translated([&] { return Shown(t); }); }, tensor);
   module.def(
       "pin",
       [](const at::Tensor& t) { return translated([&] { return std::make_unique<Pin>(t); }); },

@@ -205,6 +205,7 @@ constexpr std::pair<const char*, TraceEvent::Kind> kEventNames[] = {
     {"die", TraceEvent::Kind::kDie},
     {"op", TraceEvent::Kind::kOp},
     {"escape", TraceEvent::Kind::kEscape},
+    {"escape_end", TraceEvent::Kind::kEscapeEnd},
     {"pin", TraceEvent::Kind::kPin},
     {"unpin", TraceEvent::Kind::kUnpin},
     {"evict", TraceEvent::Kind::kEvict},

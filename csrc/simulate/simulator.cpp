@@ -223,6 +223,9 @@ void Simulator::apply(const TraceEvent& event) {
     case EventKind::kEscape:
       engine_->user().escape(storages_[event.index]);
       break;
+    case EventKind::kEscapeEnd:
+      engine_->user().end_escape(storages_[event.index]);
+      break;
     case EventKind::kLeave:
       engine_->user().leave_pool(storages_[event.index]);
       break;

@@ -48,6 +48,7 @@ TraceUses::TraceUses(const Trace& trace) : starts_{Nanoseconds(0)} {
       case EventKind::kAllocate:
       case EventKind::kFree:
       case EventKind::kUnpin:
+      case EventKind::kEscapeEnd:
       case EventKind::kEvict:
       case EventKind::kLeave:
       case EventKind::kTime:

@@ -91,7 +91,7 @@ class TraceReader {
   void read_record() {
     const std::uint64_t tag = number();
     constexpr auto kFirst = static_cast<std::uint64_t>(RecordTag::kEvent);
-    constexpr auto kLast = kFirst + static_cast<std::uint64_t>(TraceEvent::Kind::kSegment);
+    constexpr auto kLast = kFirst + static_cast<std::uint64_t>(TraceEvent::Kind::kEscapeEnd);
     constexpr auto kNone = kFirst + static_cast<std::uint64_t>(TraceEvent::Kind::kOp);
     if (tag == static_cast<std::uint64_t>(RecordTag::kName)) {
       read_name();

@@ -36,6 +36,7 @@ class TraceRecorder final : public Observer {
   void on_death(StorageId storage) override;
   void on_disown(StorageId storage) override;
   void on_escape(StorageId storage) override { add(TraceEvent::Kind::kEscape, storage); }
+  void on_escape_end(StorageId storage) override { add(TraceEvent::Kind::kEscapeEnd, storage); }
   void on_leave(StorageId storage) override { add(TraceEvent::Kind::kLeave, storage); }
   void on_pin(StorageId storage) override { add(TraceEvent::Kind::kPin, storage); }
   void on_unpin(StorageId storage) override { add(TraceEvent::Kind::kUnpin, storage); }

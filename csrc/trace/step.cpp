@@ -110,6 +110,7 @@ class StepCutter {
       case EventKind::kDie:
       case EventKind::kDisown:
       case EventKind::kEscape:
+      case EventKind::kEscapeEnd:
       case EventKind::kLeave:
       case EventKind::kEvict:
       case EventKind::kPart:

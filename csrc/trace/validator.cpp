@@ -354,6 +354,12 @@ void TraceValidator::add_block(const TraceEvent& event) {
   blocks_.push_back(event.size);
 }
 
+void TraceValidator::end_escape(std::uint32_t storage) {
+  if (!std::exchange(living(storage).escaped, false)) {
+    fail(str_cat("storage ", storage, " has not escaped"));
+  }
+}
+
 void TraceValidator::count_pin(const TraceEvent& event) {
   Storage& storage = living(event.index);
   if (event.kind == Kind::kPin) {
@@ -412,6 +418,9 @@ void TraceValidator::add_event(const TraceEvent& event) {
       break;
     case Kind::kEscape:
       living(event.index).escaped = true;
+      break;
+    case Kind::kEscapeEnd:
+      end_escape(event.index);
       break;
     case Kind::kEvict:
     case Kind::kPart:

@@ -98,6 +98,7 @@ class TraceValidator final : public TraceSink {
   void add_storage(Bytes size, bool external);
   void end_storage(std::uint32_t storage);
   void leave(std::uint32_t storage);
+  void end_escape(std::uint32_t storage);
   void take(Bytes size);
   Bytes let_go_of_block(std::uint32_t block);
   void add_block(const TraceEvent& event);

@@ -297,6 +297,22 @@ class RECOUP_API Pin {
   std::uint64_t birth_ = 0;
 };
 
+// An escape of a tensor's storage that lasts as long as an object which shows its bytes, such as a
+// NumPy array. Until the escape has ended, nothing is recomputed from the storage.
+class RECOUP_API Shown {
+ public:
+  // Makes the storage resident; it keeps its place until it dies.
+  explicit Shown(const at::Tensor& tensor);
+  // Ends the escape. The object and all that refers to its memory must be gone. Has no effect the
+  // second time, and none if the storage has escaped in another way.
+  void end();
+
+ private:
+  const void* session_ = nullptr;  // null: nothing is shown
+  StorageId storage_;
+  std::uint64_t birth_ = 0;
+};
+
 // Charges the CPU's budget, if a scope is entered, for bytes that are about to be allocated outside
 // its pool, and makes room for them. Release it after the allocation, and charge the tensor
 // instead.

@@ -163,6 +163,7 @@ struct TraceEvent {
     // when the external storages in it have been imported into the pool. Segments are numbered from
     // 0 in the order in which they appear.
     kSegment,
+    kEscapeEnd,  // no code writes storage `index`, which escaped, any more
     kPlan,   // plan `index` comes into force, for the policy and the budget that it was made for
     kParts,  // op on lists `index` begins
   };

@@ -15,10 +15,12 @@ struct HeldStorage {
   std::uint64_t birth = 0;     // distinguishes it from earlier storages with the same id
   BlockId before_write{};  // Note [Copy on write]: the old content while an op writes the storage
   NameId name{};
-  bool immovable = false;  // pinned or escaped: its block must not move
-  bool left = false;       // has left the pool: Note [Leaving the pool]
-  bool placed = false;     // placing it at the pool's low end was tried: see Mover::place_low
-  bool window = false;     // the charge for the window of paged memory, not a storage
+  std::int32_t shown = 0;   // number of objects of the program that show its bytes
+  bool shown_only = false;  // it has escaped to these objects only: Note [Shown]
+  bool immovable = false;   // pinned or escaped: its block must not move
+  bool left = false;        // has left the pool: Note [Leaving the pool]
+  bool placed = false;      // placing it at the pool's low end was tried: see Mover::place_low
+  bool window = false;      // the charge for the window of paged memory, not a storage
 };
 
 using HeldStorages = Slab<HeldStorage, StorageId>;

@@ -32,6 +32,11 @@ bool UserRequests::evict(StorageId storage) {
 }
 
 void UserRequests::escape(StorageId storage) {
+  values_[storage].shown_only = false;
+  give_address(storage);
+}
+
+void UserRequests::give_address(StorageId storage) {
   if (context_.observer != nullptr) {
     context_.observer->on_escape(storage);
   }
@@ -54,6 +59,45 @@ void UserRequests::escape(StorageId storage) {
   values_.set_immovable(values_[storage], true);
   replayer_.release(now);
   ++context_.stats.escapes;
+}
+
+// Note [Shown]
+// An object of the program (a NumPy array) shows a storage's bytes, and may write them at any time
+// until it is gone. Meanwhile the storage is escaped: nothing is recomputed from it. After that,
+// its content is a non-recomputable value like any other, from which results can be recomputed
+// again: one look at a parameter costs no more than the step that is running. The storage stays
+// where it is, because code may have taken its address from the object.
+PinTicket UserRequests::show(StorageId storage, bool leaves) {
+  const bool first = !lineage_[values_.current(storage)].escaped;
+  give_address(storage);
+  if (first && leaves) {
+    leave_pool(storage);
+  }
+  HeldStorage& held = values_[storage];
+  ++held.shown;
+  held.shown_only |= first;
+  return values_.ticket(storage);
+}
+
+void UserRequests::end_show(const PinTicket& ticket) noexcept {
+  if (!values_.holds(ticket)) {
+    return;
+  }
+  HeldStorage& held = values_[ticket.storage];
+  if (--held.shown == 0 && std::exchange(held.shown_only, false)) {
+    (void)pin(ticket.storage);
+    end_escape(ticket.storage);
+  }
+}
+
+void UserRequests::end_escape(StorageId storage) noexcept {
+  if (context_.observer != nullptr) {
+    context_.observer->on_escape_end(storage);
+  }
+  HeldStorage& held = values_[storage];
+  lineage_[held.current].escaped = false;
+  values_.set_immovable(held, held.user_pins > 0);
+  candidates_.update(held.current);
 }
 
 void UserRequests::escape_and_leave(StorageId storage) {

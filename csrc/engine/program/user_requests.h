@@ -52,8 +52,15 @@ class UserRequests {
   // Code outside the engine gets the address: the storage is made resident and keeps its place
   // until it dies.
   void escape(StorageId storage);
-  // The same, before any code has the address. Unless the storage escaped earlier, it leaves the
-  // pool if it can: Note [Leaving the pool].
+  // Note [Shown]. The storage escapes until end_show() has been called as often. `leaves`: as in
+  // escape_and_leave.
+  [[nodiscard]] PinTicket show(StorageId storage, bool leaves);
+  // Does nothing if the storage is gone.
+  void end_show(const PinTicket& ticket) noexcept;
+  // The end of an escape, for simulations of a trace.
+  void end_escape(StorageId storage) noexcept;
+  // The same as escape(), before any code has the address. Unless the storage escaped earlier, it
+  // leaves the pool if it can: Note [Leaving the pool].
   void escape_and_leave(StorageId storage);
   // The second half of escape_and_leave, for a storage that has just escaped. For simulations of a
   // trace.
@@ -75,6 +82,7 @@ class UserRequests {
   [[nodiscard]] std::vector<PinnedRow> pinned() const;
 
  private:
+  void give_address(StorageId storage);
   // Acquires those values that can be acquired, and returns them.
   std::vector<ValueId> acquire_each(std::span<const ValueId> values);
   // The values of live storages that must be acquired to become resident and non-recomputable.

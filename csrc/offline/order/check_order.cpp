@@ -72,6 +72,7 @@ class FactFinder {
         case TraceEvent::Kind::kDie:
         case TraceEvent::Kind::kPin:
         case TraceEvent::Kind::kUnpin:
+        case TraceEvent::Kind::kEscapeEnd:
         case TraceEvent::Kind::kEvict:
         case TraceEvent::Kind::kLeave:
         case TraceEvent::Kind::kTime:

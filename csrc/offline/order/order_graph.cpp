@@ -61,6 +61,7 @@ class Builder {
       case EventKind::kAllocate:
       case EventKind::kFree:
       case EventKind::kUnpin:
+      case EventKind::kEscapeEnd:
       case EventKind::kEvict:
       case EventKind::kLeave:
       case EventKind::kTime:

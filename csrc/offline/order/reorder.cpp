@@ -103,6 +103,7 @@ class Reorder {
         uses_[event.index].is_kept = true;
         break;
       case EventKind::kUnpin:
+      case EventKind::kEscapeEnd:
         step.tail.push_back({.event = event});
         break;
       case EventKind::kEvict:
@@ -174,6 +175,7 @@ class Reorder {
         case EventKind::kLeave:
         case EventKind::kPin:
         case EventKind::kUnpin:
+        case EventKind::kEscapeEnd:
         case EventKind::kEvict:
         case EventKind::kPart:
         case EventKind::kDie:

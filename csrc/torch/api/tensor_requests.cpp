@@ -127,7 +127,12 @@ void materialize(const at::Tensor& tensor) {
              });
 }
 
-void escape(const at::Tensor& tensor, Address address) {
+namespace {
+
+// Calls act(session, lock, storage) for the storage of a tensor whose address is given to code that
+// may write there.
+template <class Act>
+void give_address(const at::Tensor& tensor, const Act& act) {
   if (detail::in_graph()) {
     return;  // the graph keeps no pointer after its return
   }
@@ -143,14 +148,45 @@ void escape(const at::Tensor& tensor, Address address) {
         "recoup: a tensor's address was requested on a thread outside the budget scope, while "
         "evicted tensors must be recomputed from its content. Hold recoup.pin on the tensor, or "
         "first call recoup.materialize on the tensors computed from it");
-        detail::UserRequests& user = session.engine(lock).user();
-        if (address == Address::kNew && session.can().leaves_pool) {
-          user.escape_and_leave(storage);
-        } else {
-          user.escape(storage);
-        }
+        act(session, lock, storage);
         use_address(session, lock, tensor);
       });
+}
+
+}  // namespace
+
+void escape(const at::Tensor& tensor, Address address) {
+  give_address(tensor, [&](Session& session, const EngineLock& lock, StorageId storage) {
+    detail::UserRequests& user = session.engine(lock).user();
+    if (address == Address::kNew && session.can().leaves_pool) {
+      user.escape_and_leave(storage);
+    } else {
+      user.escape(storage);
+    }
+  });
+}
+
+Shown::Shown(const at::Tensor& tensor) {
+  give_address(tensor, [&](Session& session, const EngineLock& lock, StorageId storage) {
+    const detail::PinTicket ticket =
+        session.engine(lock).user().show(storage, session.can().leaves_pool);
+    storage_ = ticket.storage;
+    birth_ = ticket.birth;
+    session_ = &session;
+    // The caller takes the address for the object, which is no escape in another way.
+    session.storages().disarm(*tensor.storage().unsafeGetStorageImpl());
+  });
+}
+
+void Shown::end() {
+  const detail::Visit visit;
+  Sessions::for_each([this](Session& session) {
+    if (session_ == &session) {
+      const EngineLock lock(session.mutex());
+      session.engine(lock).user().end_show({.storage = storage_, .birth = birth_});
+    }
+  });
+  session_ = nullptr;
 }
 
 void withdraw_offers() {

@@ -12,7 +12,8 @@ CompositeShell::CompositeShell(const at::Tensor& tensor)
     : keys_(tensor.key_set() - c10::autograd_dispatch_keyset_with_ADInplaceOrView),
       type_(tensor.dtype()),
       device_(tensor.device()),
-      layout_(tensor.layout()) {}
+      layout_(tensor.layout()),
+      requires_grad_(tensor.requires_grad()) {}
 
 std::optional<CompositeShell> CompositeShell::of(const at::Tensor& tensor) {
   const c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
@@ -58,6 +59,14 @@ void for_each_part(const at::Tensor& tensor, c10::function_ref<void(const at::Te
 }
 
 at::Tensor CompositeShell::rebuild(std::span<const at::Tensor> parts) const {
+  at::Tensor tensor = assemble(parts);
+  if (requires_grad_) {
+    tensor.unsafeGetTensorImpl()->set_requires_grad(true);
+  }
+  return tensor;
+}
+
+at::Tensor CompositeShell::assemble(std::span<const at::Tensor> parts) const {
   if (quantizer_) {
     const c10::TensorImpl& plain = *parts[0].unsafeGetTensorImpl();
     at::Tensor tensor = at::detail::make_tensor<at::QTensorImpl>(

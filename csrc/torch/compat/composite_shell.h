@@ -29,6 +29,7 @@ class CompositeShell {
   [[nodiscard]] at::Tensor rebuild(std::span<const at::Tensor> parts) const;
 
  private:
+  [[nodiscard]] at::Tensor assemble(std::span<const at::Tensor> parts) const;
   explicit CompositeShell(const at::Tensor& tensor);
 
   c10::DispatchKeySet keys_;
@@ -38,7 +39,8 @@ class CompositeShell {
   c10::SmallVector<std::int64_t, 4> sizes_;
   std::int64_t sparse_dim_ = 0;  // of COO
   bool coalesced_ = false;       // of COO
-  at::QuantizerPtr quantizer_;   // null: not quantized
+  bool requires_grad_ = false;
+  at::QuantizerPtr quantizer_;  // null: not quantized
 };
 
 // Calls visit(part) for each plain tensor that a tensor with a shell consists of; for a plain

@@ -202,6 +202,7 @@ TensorArgument& describe(const at::Tensor& tensor, std::size_t argument, std::in
     shape.conjugate = tensor.is_conj();
     shape.negative = tensor.is_neg();
   }
+  shape.requires_grad = impl->requires_grad();
   shape.type = impl->dtype();
   shape.offset = impl->storage_offset();
   shape.dims_begin = static_cast<std::uint32_t>(begin);
@@ -303,6 +304,9 @@ Nanoseconds run_again(const Payload& payload,
       case Source::kScalar:
         tensor = wrapped_scalar(stack[shape.argument].toScalar());
         break;
+    }
+    if (shape.requires_grad && !payload.composites.empty()) [[unlikely]] {
+      tensor.toTensor().unsafeGetTensorImpl()->set_requires_grad(true);
     }
     if (shape.composite >= 0) [[unlikely]] {
       parts.push_back(tensor.toTensor());

@@ -46,6 +46,7 @@ struct TensorArgument {
   bool wrapped_number = false;
   bool conjugate = false;
   bool negative = false;
+  bool requires_grad = false;  // kernels of composite operands ask for it, others do not
   caffe2::TypeMeta type;
   std::int64_t offset = 0;
   std::uint32_t dims_begin = 0;  // index into Payload::dims: sizes, then strides

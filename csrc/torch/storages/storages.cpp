@@ -297,7 +297,7 @@ void Storages::escape_in_pool(const void* data) {
 }
 
 void Storages::escape_unless_it_has(StorageId storage) {
-  if (!engine_.value(engine_.current(storage)).escaped) {
+  if (!engine_.value(engine_.current(storage)).escaped || engine_.values()[storage].shown_only) {
     engine_.user().escape(storage);
   }
 }

@@ -3,6 +3,7 @@
 Ops pass through the engine, which makes their arguments resident. The functions wrapped here do
 not: they access a storage's bytes directly. The wrappers do one of these first:
 
+    show     an array shows the bytes: until it is gone, nothing is recomputed from them
     escape   a raw pointer or shared memory stays visible, or bytes are written where the engine
              cannot see it: the storage is made resident and stays in place until it dies
     pin      bytes are read during the call only: resident and in place until it returns
@@ -18,6 +19,7 @@ Tensors that no active engine manages are not affected. `Tensor.__array__`, `sto
 
 import functools
 import sys
+import weakref
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -282,15 +284,25 @@ def _storage_getitem(original: _Function) -> _Function:
 
 
 def _numpy(original: _Function) -> _Function:
-    """With `force` NumPy may show a copy: makes the copy here, where it can escape."""
+    """Lets the tensor escape as long as the array exists.
+
+    With `force` NumPy may show a copy: makes the copy here, where it can escape.
+    """
 
     @functools.wraps(original)
     def wrapper(self: torch.Tensor, *, force: bool = False) -> Any:
         if force and not torch.overrides.has_torch_function_unary(self):
             self = self.detach().cpu().resolve_conj().resolve_neg()
             force = False
-        escape(self)
-        return original(self, force=force)
+        shown = _C.show(self)
+        try:
+            array = original(self, force=force)
+        except BaseException:
+            shown.end()
+            raise
+        # Views of the array, and tensors over its memory, keep the array alive.
+        weakref.finalize(array, shown.end).atexit = False
+        return array
 
     return wrapper
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from recoup.offline.traces import Trace
 
 _MAGIC = b"\x89rtrace\n"
-_VERSION = 11
+_VERSION = 12
 _FRAME_BYTES = 1 << 18
 _NAME, _KERNEL, _OP, _PLAN, _LIST_OP, _DEVICE = 1, 2, 3, 4, 5, 6
 _DEVICE_NUMBERS = 6

@@ -237,10 +237,12 @@ class RandomTrace {
     event.index = storage.number;
     if ((event.kind == Kind::kDisown && !storage.external) ||
         (event.kind == Kind::kLeave && !storage.escaped) ||
+        (event.kind == Kind::kEscapeEnd && !storage.escaped) ||
         (event.kind == Kind::kUnpin && storage.pins == 0)) {
       return false;
     }
     storage.escaped |= event.kind == Kind::kEscape;
+    storage.escaped &= event.kind != Kind::kEscapeEnd;
     storage.external |= event.kind == Kind::kLeave;
     storage.pins += event.kind == Kind::kPin ? 1 : event.kind == Kind::kUnpin ? -1 : 0;
     if (event.kind == Kind::kDie || event.kind == Kind::kDisown) {

@@ -99,12 +99,12 @@ TEST(TraceFormat, AnotherVersionIsRefused) {
   const std::string path = path_in_temp("version");
   write_trace(random_trace(5, 5), path);
   std::string bytes = bytes_of(path);
-  for (const int version : {0, 10, 12}) {
+  for (const int version : {0, 11, 13}) {
     bytes[8] = static_cast<char>(version);
     put_bytes(path, bytes);
     EXPECT_NE(complaint_of([&] {
                 (void)read_trace(path);
-              }).find("version " + std::to_string(version) + "; this recoup reads version 11"),
+              }).find("version " + std::to_string(version) + "; this recoup reads version 12"),
               std::string::npos);
   }
   std::filesystem::remove(path);

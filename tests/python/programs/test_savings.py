@@ -6,6 +6,7 @@ always trained in this budget.
 
 import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ import recoup
 
 Layer = Callable[[Tensor, Tensor], Tensor]
 WIDTH, ROWS, LAYERS = 128, 512, 12
+OPTIONS = recoup.Options(cost_model="bytes")
 
 
 @pytest.fixture(autouse=True, params=[1, 2], ids=["one thread", "two threads"])
@@ -134,6 +136,78 @@ def test_saved_tensors_that_may_change_keep_the_savings() -> None:
         small = guarded()
     assert run.stats().replays > 0
     assert all(torch.equal(a, b) for a, b in zip(plain, small, strict=True))
+
+
+def train_with_a_look(look: Callable[[Tensor], object]) -> list[Tensor]:
+    torch.manual_seed(0)
+    net = nn.Sequential(*[nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.GELU()) for _ in range(LAYERS)])
+    x = torch.randn(ROWS, WIDTH)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        net(x).square().mean().backward()
+        optimizer.step()
+        for parameter in net.parameters():
+            look(parameter.detach())
+    return [parameter.detach() for parameter in net.parameters()]
+
+
+def test_a_look_through_numpy_keeps_the_savings() -> None:
+    def look(p: Tensor) -> object:
+        return p.numpy().max()
+
+    plain = train_with_a_look(look)
+    with recoup.budget("1GiB") as run:
+        train_with_a_look(look)
+    with recoup.budget(run.stats().peak_bytes * 45 // 100) as run:
+        small = train_with_a_look(look)
+    assert run.stats().replays > 0
+    assert all(torch.equal(a, b) for a, b in zip(plain, small, strict=True))
+
+
+def test_what_an_array_shows_is_not_read_by_replays_until_the_array_is_gone() -> None:
+    with recoup.budget("64MiB"):
+        w, x = torch.randn(500, 100), torch.randn(100, 500)
+        array = w.numpy()
+        part = array[10:20]
+        del array  # the part keeps it
+        y = w @ x
+        part[:] = 2.0
+        assert not recoup.evict(y)
+        again = w.numpy()
+        del part
+        assert not recoup.evict(w @ x)
+        again[:] = 3.0
+        del again
+        z = w + 1
+        assert recoup.evict(z) and (z == 4).all()
+        w.add_(1)
+        assert (z == 4).all() and (w == 4).all()
+
+
+def test_an_address_that_was_taken_otherwise_outlives_the_array() -> None:
+    with recoup.budget("64MiB"):
+        w = torch.randn(500, 100)
+        array = w.numpy()
+        other = torch.from_numpy(array)
+        del array
+        other.fill_(1.0)
+        w.data_ptr()
+        del other
+        assert not recoup.evict(w * 2)
+
+
+def test_a_simulation_ends_an_escape_where_the_run_did(tmp_path: Path) -> None:
+    file = tmp_path / "looks.rtrace"
+    with recoup.trace(file) as run:
+        train_with_a_look(lambda p: p.numpy().max())
+    trace = recoup.Trace.read(file)
+    budget = run.stats().peak_bytes // 2
+    with recoup.budget(budget, policy="recoup", options=OPTIONS) as live:
+        train_with_a_look(lambda p: p.numpy().max())
+    simulated = trace.simulate(budget, policy="recoup", options=OPTIONS)
+    assert simulated.stats.replays == live.stats().replays > 0
+    assert simulated.stats.evictions == live.stats().evictions
 
 
 def test_reading_uninitialized_memory_repeats() -> None:

@@ -48,11 +48,16 @@ def sweep(*arguments: str) -> tuple[dict[str, str], set[str]]:
     return found, tried
 
 
+NOT_VALID = {
+    # Tiled offsets decrease. PyTorch does not check that, and segments then overlap.
+    "aten._segment_reduce_backward.default",
+}
+
+
 def is_known(name: str) -> bool:
     base, _, overload = name.removeprefix("aten.").partition(".")
     traits = _C.replay_traits(f"aten::{base}", "" if overload == "default" else overload)
-    known: bool = traits["thread_order"]
-    return known
+    return traits["thread_order"] or name in NOT_VALID
 
 
 def test_no_other_op_with_indices_depends_on_the_order_of_threads() -> None:

@@ -9,9 +9,9 @@ depends on the order in which threads add or write.
 """
 
 import argparse
-import faulthandler
 import itertools
 import json
+import os
 import random
 import time
 import warnings
@@ -47,13 +47,16 @@ def is_plain(leaf: Any) -> bool:
     )
 
 
-def enlarged(given: Any, place: Callable[[int], int]) -> Any | None:
-    """The arguments with every tensor tiled along one dimension; None: no tensor can be."""
+def enlarged(given: Any, place: Callable[[int], int], elements: int) -> Any | None:
+    """The arguments with every tensor tiled along one dimension; None: no tensor can be.
+
+    elements: number of elements of the largest of them, at least.
+    """
     tensors = [leaf for leaf in tree_leaves(given) if is_plain(leaf) and leaf.dim() > 0]
     most = max((tensor.numel() for tensor in tensors), default=0)
     if most == 0:
         return None
-    count = -(-LARGE // most)
+    count = -(-elements // most)
     generator = torch.Generator().manual_seed(SEED)
 
     def enlarge(leaf: Any) -> Any:
@@ -69,10 +72,27 @@ def enlarged(given: Any, place: Callable[[int], int]) -> Any | None:
     return tree_map(enlarge, given)
 
 
-def variants(given: Any) -> Iterator[Any]:
+def takes_long(func: Any, given: Any, place: Callable[[int], int]) -> bool:
+    """Whether the op is too slow for large operands, as a run with smaller ones shows."""
+    small = enlarged(given, place, LARGE // 32)
+    if small is None:
+        return False
+    copies: dict[int, torch.UntypedStorage] = {}
+    args, kwargs = tree_map(lambda leaf: copy_of(leaf, copies), small)
+    started = time.monotonic()
+    try:
+        func(*args, **kwargs)
+    except Exception:
+        return False
+    return time.monotonic() - started > PATIENCE / 100
+
+
+def variants(func: Any, given: Any) -> Iterator[Any]:
     shapes = set()
     for place in DIMENSIONS:
-        large = enlarged(given, place)
+        if takes_long(func, given, place):
+            continue
+        large = enlarged(given, place, LARGE)
         shape = [tuple(x.shape) for x in tree_leaves(large) if isinstance(x, torch.Tensor)]
         if large is not None and tuple(shape) not in shapes:
             shapes.add(tuple(shape))
@@ -105,7 +125,7 @@ class Repeated(TorchDispatchMode):
         if tried.get(key, 0) >= self._per_op:
             return
         state = torch.get_rng_state()
-        for large in variants(given):
+        for large in variants(func, given):
             torch.set_rng_state(state)
             if self._compare(func, large):
                 tried[key] = tried.get(key, 0) + 1
@@ -179,17 +199,22 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", help="names of operators")
     parser.add_argument("--indexed", action="store_true", help="only operators that take indices")
     args = parser.parse_args()
-    faulthandler.enable()  # shows the place of a crash
-    torch.set_num_threads(args.threads)
+    torch.set_num_threads(1)  # a forked child cannot use the parent's threads
     warnings.simplefilter("ignore")
     chosen = random.Random(args.seed).sample(range(len(op_db)), len(op_db) // args.share)
     for index in sorted(chosen):
         op = op_db[index]
         if (args.only and op.name not in args.only) or (args.indexed and not has_indices(op)):
             continue
-        print(json.dumps({"start": op.full_name}), flush=True)
-        report = run_op(op, args.samples, args.repeat, args.calls)
-        print(json.dumps({"done": op.full_name, **report}), flush=True)
+        # Tiled operands may be invalid in a way that PyTorch does not check.
+        child = os.fork()
+        if child == 0:
+            torch.set_num_threads(args.threads)
+            report = run_op(op, args.samples, args.repeat, args.calls)
+            print(json.dumps({"done": op.full_name, **report}), flush=True)
+            os._exit(0)
+        if os.waitpid(child, 0)[1] != 0:
+            print(json.dumps({"crashed": op.full_name}), flush=True)
 
 
 if __name__ == "__main__":

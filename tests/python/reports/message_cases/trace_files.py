@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from message_cases.case import Case, readings
 
 MAGIC = b"\x89rtrace\n"
-VERSION = 11
+VERSION = 12
 
 
 def record(*numbers: int) -> bytes:
