@@ -70,12 +70,12 @@ class Evicting(TorchDispatchMode):
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        known = {key for leaf in tree_leaves((args, kwargs)) for key in storages(leaf)}
+        known = {key for each in tree_leaves((args, kwargs)) for key in storages(each)}
         result = func(*args, **kwargs)
-        for leaf in tree_leaves(result):
-            for tensor in strided(leaf):
+        for each in tree_leaves(result):
+            for tensor in strided(each):
                 if not storages(tensor) <= known and tensor.untyped_storage().nbytes() > 0:
-                    self._ask(func, tensor, (args, kwargs), leaf)
+                    self._ask(func, tensor, (args, kwargs), each)
         return result
 
     def _ask(self, func: Any, tensor: torch.Tensor, given: Any, result: torch.Tensor) -> None:
@@ -100,23 +100,23 @@ class Evicting(TorchDispatchMode):
         return INSIDE if kind_of(result) == "strided" else f"the result is {kind_of(result)}"
 
 
-def strided(leaf: Any) -> Iterator[torch.Tensor]:
+def strided(each: Any) -> Iterator[torch.Tensor]:
     """The tensors with a storage of their own that a result consists of."""
-    if not isinstance(leaf, torch.Tensor):
+    if not isinstance(each, torch.Tensor):
         return
-    if leaf.layout == torch.sparse_coo:
-        yield from (leaf._indices(), leaf._values())
-    elif leaf.layout in (torch.sparse_csr, torch.sparse_bsr):
-        yield from (leaf.crow_indices(), leaf.col_indices(), leaf.values())
-    elif leaf.layout in (torch.sparse_csc, torch.sparse_bsc):
-        yield from (leaf.ccol_indices(), leaf.row_indices(), leaf.values())
-    elif torch._C._has_storage(leaf) and not leaf.is_nested:
-        yield leaf
+    if each.layout == torch.sparse_coo:
+        yield from (each._indices(), each._values())
+    elif each.layout in (torch.sparse_csr, torch.sparse_bsr):
+        yield from (each.crow_indices(), each.col_indices(), each.values())
+    elif each.layout in (torch.sparse_csc, torch.sparse_bsc):
+        yield from (each.ccol_indices(), each.row_indices(), each.values())
+    elif torch._C._has_storage(each) and not each.is_nested:
+        yield each
 
 
-def storages(leaf: Any) -> set[int]:
+def storages(each: Any) -> set[int]:
     with torch.utils._python_dispatch._disable_current_modes():
-        return {tensor.untyped_storage()._cdata for tensor in strided(leaf)}
+        return {tensor.untyped_storage()._cdata for tensor in strided(each)}
 
 
 def samples(op: Any, limit: int) -> Iterator[Any]:
@@ -138,8 +138,8 @@ def run(op: Any, mode: Evicting, limit: int) -> None:
             try:
                 with mode:
                     result = op(sample.input, *sample.args, **sample.kwargs)
-                    leaves = [x for x in tree_leaves(result) if isinstance(x, torch.Tensor)]
-                    loss = [x.sum().abs() for x in leaves if x.requires_grad]
+                    tensors = [x for x in tree_leaves(result) if isinstance(x, torch.Tensor)]
+                    loss = [x.sum().abs() for x in tensors if x.requires_grad]
                     if loss:
                         torch.stack(loss).sum().backward()
             except Exception:

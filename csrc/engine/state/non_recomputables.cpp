@@ -72,7 +72,20 @@ void NonRecomputables::freeze(ValueId source, const Dependents& dependents) {
 //
 // A small source (Options::small_result_bytes) costs next to nothing, and its end could make a
 // large value non-recomputable: `y[:, 1:3] = 0` writes y from a tensor of 4 bytes that dies at
-// once. So for a small source all dependents count.
+// once. So for a small source two kinds of written values count, too: those that were written from
+// small values alone, and those whose storage was made from nothing and not changed since it was
+// read (the gradient of `x[i]` is added to zeros).
+// Whether the op, which writes values, reads only small ones in addition to their former content.
+bool NonRecomputables::is_written_from_small(OpId op) const {
+  bool small = true;
+  lineage_.for_each_input(op, [&](ValueId input) {
+    small &= lineage_[input].size <= context_.options.small_result_bytes ||
+             std::any_of(lineage_[op].written.begin(), lineage_[op].written.end(),
+                         [input](const WrittenValue& each) { return each.before == input; });
+  });
+  return small;
+}
+
 void NonRecomputables::consider(ValueId id) {
   const Value& value = lineage_[id];
   if (!context_.options.usefulness || value.recomputable() || !value.has_content() ||
@@ -87,9 +100,11 @@ void NonRecomputables::consider(ValueId id) {
   const bool small = value.size <= context_.options.small_result_bytes;
   Bytes hanging{0};
   for (ValueId dependent : found.resident) {
-    const bool state = !small && lineage_[dependent].storage.valid() &&
-                       !lineage_[lineage_[dependent].producer].written.empty();
-    hanging += state ? Bytes(0) : lineage_[dependent].size;
+    const Value& held = lineage_[dependent];
+    const bool state = held.storage.valid() && !lineage_[held.producer].written.empty() &&
+                       !(small && (is_written_from_small(held.producer) ||
+                                   (held.flags.from_nothing && !held.flags.changed)));
+    hanging += state ? Bytes(0) : held.size;
   }
   if (hanging <= value.size) {
     freeze(id, found);

@@ -37,6 +37,7 @@ class NonRecomputables {
   bool drop_one(Bytes missing);
 
  private:
+  [[nodiscard]] bool is_written_from_small(OpId op) const;
   Context& context_;
   Lineage& lineage_;
   Values& values_;

@@ -126,14 +126,36 @@ void OpCall::define_operands() {
   }
 }
 
+// Another thread of the scope may be about to fill or to write the storage, too.
 void OpCall::fill(c10::StorageImpl& storage) {
+  bool wanted = false;
   {
     const EngineLock lock(session_.mutex());
+    Turn turn(session_, lock);
     const StorageId id = session_.storages(lock).find_known(storage);
-    if (!id.valid() || session_.engine(lock).user().is_held(id)) {
-      return;  // code may have its address
+    wanted = session_.storages().is_undefined(storage) && id.valid() &&
+             !session_.engine(lock).user().is_held(id);  // else code may have its address
+    if (wanted) {
+      turn.go_on();
     }
   }
+  if (!wanted) {
+    return;
+  }
+  const auto end_turn = [this] {
+    const EngineLock lock(session_.mutex());
+    session_.end_turn(lock);
+  };
+  try {
+    zero(storage);
+  } catch (...) {
+    end_turn();
+    throw;
+  }
+  end_turn();
+}
+
+void OpCall::zero(c10::StorageImpl& storage) {
   static const c10::OperatorHandle zero =
       c10::Dispatcher::singleton().findSchemaOrThrow("aten::zero_", "");
   const OpTraits& traits = TraitsTable::instance().of(zero, Reach::kAll);

@@ -54,6 +54,7 @@ class OpCall {
   void prepare();
   void define_operands();
   void fill(c10::StorageImpl& storage);
+  void zero(c10::StorageImpl& storage);
   void begin(const EngineLock& lock);
   void prepare_kernel(const EngineLock& lock);
   void save_left_out(const EngineLock& lock);

@@ -16,7 +16,6 @@
 #include "csrc/base/flat_map.h"
 #include "csrc/engine/base/op.h"
 #include "csrc/torch/compat/components.h"
-#include "csrc/torch/compat/composite_shell.h"
 #include "csrc/torch/ops/payload.h"
 #include "csrc/torch/ops/traits.h"
 #include "csrc/torch/storages/tensor_device.h"

@@ -5,7 +5,6 @@
 
 #include "csrc/base/strings.h"
 #include "csrc/torch/compat/settings.h"
-#include "csrc/torch/ops/math_functions.h"
 #include "csrc/torch/ops/traits_table.h"
 #include "recoup/torch.h"
 
@@ -26,8 +25,6 @@ ReplayTraits replay_traits(const std::string& name, const std::string& overload)
           .with_generator =
               traits.with_generator ? traits.with_generator->operator_name().overload_name : ""};
 }
-
-std::vector<std::string> choose_math_kernels() { return detail::choose_math_kernels(); }
 
 std::uint64_t settings_number() {
   return reinterpret_cast<std::uintptr_t>(&detail::Settings::current(c10::DeviceType::CPU));

@@ -17,7 +17,7 @@
 #include <span>
 #include <vector>
 
-#include "csrc/torch/compat/composite_shell.h"
+#include "csrc/torch/compat/components.h"
 #include "csrc/torch/compat/generators.h"
 #include "csrc/torch/ops/coverage.h"
 #include "csrc/torch/ops/traits.h"

@@ -255,3 +255,28 @@ def test_a_scope_can_be_left_after_another_thread_tried_to() -> None:
     assert "must be left on the thread that entered it" in str(error)
     scope.__exit__(None, None, None)
     assert recoup.is_resident(x) and not run._is_open
+
+
+def test_threads_fill_parts_of_uninitialized_memory() -> None:
+    parts = 8
+    with recoup.budget("64MiB"):
+
+        @recoup.carry()
+        def fill(rows: torch.Tensor, number: int, start: threading.Barrier) -> None:
+            start.wait()
+            rows.fill_(number)
+
+        for _ in range(50):
+            memory = torch.empty(parts * 64, 64)
+            start = threading.Barrier(parts)
+            threads = [
+                threading.Thread(target=fill, args=(rows, number, start))
+                for number, rows in enumerate(memory.chunk(parts))
+            ]
+            for each in threads:
+                each.start()
+            for each in threads:
+                each.join()
+            assert torch.equal(memory[::64, 0], torch.arange(parts, dtype=torch.float32))
+            assert recoup.evict(memory)
+            assert torch.equal(memory[::64, 0], torch.arange(parts, dtype=torch.float32))

@@ -199,6 +199,7 @@ torch.set_num_threads(1)
 with recoup.budget("8MiB", spill="64MiB") as run:
     held = [torch.full((1 << 18,), float(i)) for i in range(12)]
     for tensor in held:
+        tensor.sum()  # what is changed after it was read is not recomputable
         tensor.add_(torch.ones(1))
         tensor.add_(torch.ones(1))
     for tensor in held[:5]:
@@ -235,7 +236,8 @@ def test_wrong_data_from_the_disk_is_an_error(tmp_path: Path) -> None:
     with recoup.budget("8MiB", spill="64MiB", spill_dir=tmp_path):
         made = [torch.full((1 << 18,), float(i)) for i in range(12)]
         for each in made:
-            each.add_(torch.ones(1))  # twice, because the first result is recomputable
+            each.sum()  # what is changed after it was read is not recomputable
+            each.add_(torch.ones(1))
             each.add_(torch.ones(1))
         flip_bits(file_of_the_tier())
         lost = [each for each in made if not recoup.is_resident(each)]
@@ -358,6 +360,7 @@ def test_no_value_is_fetched_at_the_end_of_the_process(tmp_path: Path) -> None:
         "import atexit, torch\n"
         "def make(i):\n"
         "    made = torch.full((1 << 18,), float(i))\n"
+        "    made.sum()  # what is changed after it was read is not recomputable\n"
         "    return made.add_(torch.ones(1)).add_(torch.ones(1))\n"
         "made = [make(i) for i in range(12)]\n"
         "atexit.register(lambda: print(made[11].sum().item()))\n"

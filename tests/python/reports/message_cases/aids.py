@@ -53,6 +53,7 @@ def suspended(base: torch.Tensor | None = None) -> tuple[Any, list[torch.Tensor]
 def changed(number: int) -> torch.Tensor:
     """1 MiB that cannot be computed again."""
     made = torch.full((1 << 18,), float(number))
+    made.sum()  # what is changed after it was read is not recomputable
     return made.add_(torch.ones(1)).add_(torch.ones(1))
 
 

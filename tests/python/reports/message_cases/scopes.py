@@ -29,8 +29,12 @@ with recoup.budget("1MiB", options=recoup.Options(block_size="64KiB")):
 with recoup.budget("8MiB", spill="1MiB", spill_dir="."):
     made = [torch.randn(1 << 18) for _ in range(7)]
     for each in made:
+        each.sum()
         each.add_(torch.ones(1)).add_(torch.ones(1))
-    more = [torch.randn(1 << 18).add_(torch.ones(1)) for _ in range(3)]
+    more = [torch.randn(1 << 18) for _ in range(3)]
+    for each in more:
+        each.sum()
+        each.add_(torch.ones(1))
 ---
 os.environ["RECOUP_TEST_AIDS"] = "fail-spill=1,persistent"
 with recoup.budget("8MiB", spill="64MiB", spill_dir="."):

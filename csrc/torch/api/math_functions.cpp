@@ -1,4 +1,4 @@
-#include "csrc/torch/ops/math_functions.h"
+#include "csrc/torch/api/math_functions.h"
 
 #include <ATen/Context.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -13,6 +13,7 @@
 
 #include "csrc/torch/compat/settings.h"
 #include "csrc/torch/ops/overrides.h"
+#include "recoup/torch.h"
 
 namespace recoup::detail {
 namespace {
@@ -75,3 +76,9 @@ const std::vector<std::string>& choose_math_kernels() {
 }
 
 }  // namespace recoup::detail
+
+namespace recoup {
+
+std::vector<std::string> choose_math_kernels() { return detail::choose_math_kernels(); }
+
+}  // namespace recoup

@@ -30,7 +30,7 @@ LARGE = 1 << 17
 """Number of elements of the largest operand: four times PyTorch's grain size."""
 DTYPES = (torch.float32, torch.float64, torch.int64, torch.complex64, torch.bfloat16)
 PATIENCE = 1.0
-"""Most seconds for all runs of one call, beside the first one."""
+"""Most seconds for all runs of one call, without the first one."""
 DIMENSIONS: tuple[Callable[[int], int], ...] = (
     lambda dim: 0,
     lambda dim: dim - 1,
@@ -175,7 +175,7 @@ def run_op(op: Any, limit: int | None, repeat: int, per_op: int) -> dict[str, An
 
 
 def has_indices(op: Any) -> bool:
-    """Whether a sample has a tensor of integers beside the input."""
+    """Whether a sample has a tensor of integers in addition to the input."""
     dtype = next((dtype for dtype in DTYPES if dtype in op.supported_dtypes("cpu")), None)
     if dtype is None:
         return False
