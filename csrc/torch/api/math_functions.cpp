@@ -5,13 +5,13 @@
 #include <ATen/core/enum_tag.h>
 #include <ATen/core/stack.h>
 #include <ATen/ops/full.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <string_view>
+#include <system_error>
+#include <thread>
 
-#include "csrc/torch/compat/settings.h"
 #include "csrc/torch/ops/overrides.h"
 #include "recoup/torch.h"
 
@@ -48,11 +48,6 @@ std::vector<std::string> call_all() {
   if (!at::hasMKL()) {
     return called;
   }
-  const OneThread one_thread;
-  // Modes of the program (fake tensors, functorch) do not receive what kernels call in turn.
-  const c10::impl::ForceDispatchKeyGuard below_modes(
-      c10::DispatchKeySet(c10::DispatchKey::BackendSelect),
-      c10::default_excluded_set | c10::autograd_dispatch_keyset);
   constexpr double kDefined = 0.5;  // every function is defined there
   c10::Dispatcher& dispatcher = c10::Dispatcher::singleton();
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
@@ -71,7 +66,17 @@ std::vector<std::string> call_all() {
 }  // namespace
 
 const std::vector<std::string>& choose_math_kernels() {
-  static const std::vector<std::string> called = call_all();
+  // On a thread of its own, for which no mode of the program is on. PyTorch initializes each thread
+  // at its first kernel, and a forked child relies on that: the caller's stays for the program.
+  static const std::vector<std::string> called = [] {
+    std::vector<std::string> names;
+    try {
+      std::thread([&names] { names = call_all(); }).join();
+    } catch (const std::system_error&) {
+      names = call_all();  // the system allows no more threads
+    }
+    return names;
+  }();
   return called;
 }
 

@@ -14,7 +14,7 @@ namespace recoup::detail {
 // bits than all later ones, its replay included.
 //
 // Calls each of ATen's ops that may use such a function on one element of each floating-point type
-// that oneMKL has, on this thread alone. The ops are found by their schemas and tags. Returns their
+// that oneMKL has, on one thread. The ops are found by their schemas and tags. Returns their
 // names; none if PyTorch is built without oneMKL. Only the first call in a process has an effect,
 // in milliseconds; other threads that call it meanwhile wait.
 const std::vector<std::string>& choose_math_kernels();
