@@ -18,6 +18,7 @@ from recoup._verify.compare import Difference
 from recoup._verify.follower import Follower, Look, Outcome, Task
 from recoup._verify.generators import SavedGenerators
 from recoup._verify.investigation import explain
+from recoup._verify.memory import filled
 from recoup._verify.words import (
     difference_lines,
     ended_early_line,
@@ -143,6 +144,10 @@ class _Comparison:
 
     def _run(self, function: Callable[[], object], task: Task) -> Outcome:
         """Calls the function. Its exceptions pass through, but not that which ends it early."""
+        with filled(task.fill):
+            return self._run_in(function, task)
+
+    def _run_in(self, function: Callable[[], object], task: Task) -> Outcome:
         follower = Follower(task, [])
 
         def on_step(optimizer: Optimizer, *_: object) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from recoup._verify.stream import Item, Step
+from recoup._verify.stream import KINDS, Item, Step
 
 _ROUNDING = 1024
 """Largest difference of two roundings, in units in the last place of the largest element."""
@@ -27,6 +27,15 @@ class Difference:
     """In the reference; in the other run if the reference lacks it."""
     other: Item | None
     """In the other run; None if one of the runs lacks it."""
+    in_reference: bool = True
+    """Whether the reference has it. If it does not, only the other run has it."""
+
+    @property
+    def digests(self) -> tuple[str, str]:
+        """In the reference and in the other run; empty where a run lacks it."""
+        if self.other is not None:
+            return self.item.digest, self.other.digest
+        return (self.item.digest, "") if self.in_reference else ("", self.item.digest)
 
 
 def first_difference(reference: Step, other: Step) -> Difference | None:
@@ -36,14 +45,19 @@ def first_difference(reference: Step, other: Step) -> Difference | None:
     shapes, they are matched by place.
     """
     mine, others = reference.items, other.items
-    pairs: list[tuple[Item, Item | None]]
+    pairs: list[tuple[Item | None, Item | None]]
     if [one.key for one in mine] != [one.key for one in others] and _alike(mine, others):
         pairs = list(zip(mine, others, strict=True))
     else:
         by_key = {one.key: one for one in others}
         pairs = [(one, by_key.pop(one.key, None)) for one in mine]
-        pairs += [(one, None) for one in by_key.values()]
+        pairs += [(None, one) for one in by_key.values()]
+        # A step computes gradients before parameters, whichever run has them.
+        pairs.sort(key=lambda pair: min(KINDS.index(one.kind) for one in pair if one is not None))
     for one, found in pairs:
+        if one is None:
+            assert found is not None
+            return Difference(reference.number, found, None, in_reference=False)
         if found is None or _bits(one) != _bits(found):
             return Difference(reference.number, one, found)
     return None

@@ -27,6 +27,8 @@ class Look:
     """File for the ops of the step. To observe ops changes how compiled code runs."""
     elements: Path
     """File for the elements of the item."""
+    fill: int | None = None
+    """Fill of unwritten memory while the run takes place, see `memory.filled`; None: none."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +42,11 @@ class Task:
     reference: Path | None = None
     """A file of digests to compare with. The first difference ends the run."""
     look: Look | None = None
+
+    @property
+    def fill(self) -> int | None:
+        """See `Look`."""
+        return None if self.look is None else self.look.fill
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +62,8 @@ class Outcome:
     missing_steps: int
     """Number of steps that only the reference has, if the run ended by itself."""
     looked_at: str | None
-    """Digest of the item that a closer look found."""
+    """Digest of the item that a closer look found; empty if the run lacks the item. None: the run
+    did not get to the step."""
 
 
 class Follower:
@@ -130,6 +138,7 @@ class Follower:
     def _look(self, optimizer: Optimizer, look: Look) -> None:
         if self._log is not None:
             self._log.stop()
+        self._looked_at = ""
         for item, tensor in self._watch.items(optimizer):
             if item.key == look.key:
                 self._looked_at = item.digest

@@ -1,7 +1,7 @@
 """Repeats two runs up to their first difference, to find the op that it comes from."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from recoup._verify.compare import (
@@ -12,8 +12,9 @@ from recoup._verify.compare import (
     read_elements,
 )
 from recoup._verify.follower import Look
-from recoup._verify.op_log import read_log
-from recoup._verify.origin import Origin, origin_of
+from recoup._verify.memory import FILLS
+from recoup._verify.op_log import LoggedOp, read_log
+from recoup._verify.origin import Cause, Origin, origin_of
 from recoup._verify.stream import Item
 
 NO_OP = "no op: input data, or code outside PyTorch's ops"
@@ -53,24 +54,63 @@ def explain(
     The functions repeat a run and return the digest of the item that the look found. `folder` is
     for the files of the looks.
     """
-    item, other = difference.item, difference.other
+    item, other = difference.item, difference.other or difference.item
     known = explain_digests(difference).elements
-    if other is None:
-        return Explanation()
+    wanted = difference.digests
+    note = NOT_REPEATED
     for is_observed in (True, False):
         mine = _look(difference.step, item, folder / "reference", is_observed)
         others = _look(difference.step, other, folder / "other", is_observed)
-        if repeat_reference(mine) != item.digest or repeat_other(others) != other.digest:
+        if repeat_reference(mine) != wanted[0] or repeat_other(others) != wanted[1]:
             continue
         elements = known or _elements(item, other, mine.elements, others.elements)
         if mine.log is None or others.log is None:
-            return Explanation(elements, note=OBSERVED)
+            known, note = elements, OBSERVED
+            break
         ops, other_ops = [*read_log(mine.log)], [*read_log(others.log)]
         if not ops or not other_ops:  # they ran on another thread
             return Explanation(elements, note=NOT_OBSERVED)
-        origin = origin_of([other.digest], ops, other_ops)
+        origin = _origin(wanted, ops, other_ops)
         return Explanation(elements, origin, "" if origin is not None else NO_OP)
-    return Explanation(known, note=NOT_REPEATED)
+    for one, repeat in ((other, repeat_other), (item, repeat_reference)):
+        origin = _reader_of_memory(difference.step, one, folder, repeat)
+        if origin is not None:
+            origin = dataclasses.replace(origin, of_reference=repeat is repeat_reference)
+            return Explanation(known, origin)
+    return Explanation(known, note=note)
+
+
+def _origin(
+    digests: tuple[str, str], ops: Sequence[LoggedOp], other_ops: Sequence[LoggedOp]
+) -> Origin | None:
+    """The op that the other run's value comes from; the reference's, if only that has a value."""
+    if digests[1]:
+        return origin_of([digests[1]], ops, other_ops)
+    found = origin_of([digests[0]], other_ops, ops)
+    return None if found is None else dataclasses.replace(found, of_reference=True)
+
+
+def _reader_of_memory(
+    step: int, item: Item, folder: Path, repeat: Callable[[Look], str | None]
+) -> Origin | None:
+    """The op of a run whose results depend on uninitialized memory; None: there is none.
+
+    With the same fill the run must repeat, or it would differ for another reason.
+    """
+    fills = (FILLS[0], FILLS[0], FILLS[1])
+    looks = [
+        dataclasses.replace(_look(step, item, folder / f"filled-{number}", True), fill=fill)
+        for number, fill in enumerate(fills)
+    ]
+    digests = [repeat(look) for look in looks]
+    if not all(digests) or digests[0] != digests[1] or digests[0] == digests[2]:
+        return None
+    logs = [[*read_log(look.log)] for look in looks if look.log is not None]
+    # In this order: with the first fill, no value is that of another tensor by chance.
+    found = origin_of([digests[0] or ""], logs[2], logs[0])
+    if found is None or found.cause not in (Cause.RESULTS, Cause.DRAWS):
+        return None
+    return dataclasses.replace(found, cause=Cause.MEMORY)
 
 
 def _look(step: int, item: Item, path: Path, is_observed: bool) -> Look:

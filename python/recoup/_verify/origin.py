@@ -24,6 +24,8 @@ class Cause(enum.Enum):
     """The reference runs the op with the same operands and other arguments."""
     OPERANDS = "operands"
     """The reference has all operands, but does not run this op on them together."""
+    MEMORY = "memory"
+    """The op's results depend on what uninitialized memory contains."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,6 +40,9 @@ class Origin:
     """How often the module ran the op in this step."""
     reference_runs: int = 0
     """The same in the reference."""
+    of_reference: bool = False
+    """Whether the reference runs the op. Then what is said of the reference holds for the other
+    run."""
 
 
 def origin_of(

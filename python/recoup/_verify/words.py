@@ -11,9 +11,8 @@ from recoup._verify.stream import Item
 
 def difference_lines(difference: Difference, known: Explanation) -> Iterator[str]:
     """The first difference, its size, and the op that it comes from."""
-    item, other = difference.item, difference.other
     yield f"different from step {difference.step} on"
-    yield f"  first difference  {name_in_words(item)}{_how(item, other, known.elements)}"
+    yield f"  first difference  {name_in_words(difference.item)}{_how(difference, known.elements)}"
     yield f"  kind              {_kind(difference, known)}"
     if known.origin is not None:
         yield f"  comes from        {_op(known.origin.op)}"
@@ -50,9 +49,10 @@ def name_in_words(item: Item) -> str:
     return f"{item.kind} {owner}.{item.name}" if owner else f"{item.kind} {item.name}"
 
 
-def _how(item: Item, other: Item | None, elements: Elements | None) -> str:
+def _how(difference: Difference, elements: Elements | None) -> str:
+    item, other = difference.item, difference.other
     if other is None:
-        return ": only one of the runs has it"
+        return f": only {'the reference' if difference.in_reference else 'the other run'} has it"
     if not _have_same_form(item, other):
         return (
             f": {item.dtype} of shape {list(item.shape)} in the reference, "
@@ -80,6 +80,8 @@ def is_rounding(known: Explanation) -> bool:
 def _kind(difference: Difference, known: Explanation) -> str:
     if known.origin is not None and known.origin.cause is Cause.DRAWS:
         return "a different computation: other random numbers"
+    if known.origin is not None and known.origin.cause is Cause.MEMORY:
+        return "a different computation: uninitialized memory"
     item, other = difference.item, difference.other
     are_tensors = other is not None and item.kind != "generator" and _have_same_form(item, other)
     if are_tensors and known.elements is None and known.origin is None:
@@ -102,15 +104,22 @@ def _op(op: LoggedOp) -> str:
 
 
 def _cause(origin: Origin) -> str:
+    mine, its = ("the reference", "the other run")[:: 1 if origin.of_reference else -1]
+    if origin.cause is Cause.MEMORY:
+        return (
+            f"{mine} reads memory there that no op has written: repeated with other bytes in such "
+            "memory, the op has other results"
+        )
     if origin.cause is Cause.DRAWS:
-        return "the reference has the same op with the same operands, and draws other numbers"
+        return f"{its} has the same op with the same operands, and draws other numbers"
     if origin.cause is Cause.RESULTS:
-        return "the reference has the same op with the same operands, and other results"
+        return f"{its} has the same op with the same operands, and other results"
     if origin.cause is Cause.ARGUMENTS:
-        return f"its arguments are ({origin.op.arguments}), in the reference ({origin.expected})"
+        return f"its arguments are ({origin.op.arguments}), in {its} ({origin.expected})"
+    where = f" of {mine}" if origin.of_reference else ""
     if origin.runs != origin.reference_runs:
         return (
-            f"it runs {origin.runs} times in this step, in the reference {origin.reference_runs} "
+            f"it runs {origin.runs} times in this step{where}, in {its} {origin.reference_runs} "
             "times"
         )
-    return "the reference does not run it on these operands"
+    return f"{its} does not run it on these operands"

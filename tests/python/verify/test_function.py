@@ -1,6 +1,8 @@
 """`recoup.verify`: two trainings in this process."""
 
+import os
 import random
+import re
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -216,6 +218,91 @@ def test_a_model_of_both_runs_is_compared() -> None:
     assert recoup.verify(lambda: run(True), lambda: run(True))
     found = recoup.verify(lambda: run(True), lambda: run(False))
     assert found.item == "buffer BatchNorm1d.running_mean"
+
+
+def train_blocks(make: Callable[[], nn.Module], reentrant: bool | None) -> None:
+    """Trains blocks, each in a checkpoint unless `reentrant` is None."""
+    torch.manual_seed(0)
+    net = nn.ModuleList(make() for _ in range(4))
+    head = nn.Linear(64, 1)
+    optimizer = torch.optim.SGD([*net.parameters(), *head.parameters()], lr=0.1)
+    x = torch.randn(256, 64)
+    for _ in range(2):
+        y = x
+        for block in net:
+            y = block(y) if reentrant is None else checkpoint(block, y, use_reentrant=reentrant)
+        optimizer.zero_grad()
+        head(y).square().mean().backward()
+        optimizer.step()
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
+def test_the_run_that_alone_has_a_gradient_is_named_and_the_op_it_comes_from() -> None:
+    """A reentrant checkpoint whose input needs no gradient computes none for its parameters."""
+
+    def plain() -> None:
+        train_blocks(lambda: nn.Linear(64, 64), None)
+
+    def frozen() -> None:
+        train_blocks(lambda: nn.Linear(64, 64), True)
+
+    found = recoup.verify(plain, frozen)
+    assert found.item == "gradient Linear#3.bias" and "only the reference has it" in found.text
+    assert (found.op, found.module) == ("aten.mm.default", "Linear")
+    assert "in this step of the reference, in the other run 1 times" in found.text
+    found = recoup.verify(frozen, plain)
+    assert "only the other run has it" in found.text and found.op == "aten.mm.default"
+    assert "times in this step, in the reference 1 times" in found.text
+
+
+def test_an_op_that_reads_memory_that_nothing_has_written_is_named() -> None:
+    """A checkpoint of RReLU (PyTorch 2.13): backward multiplies by noise that was never drawn."""
+
+    def make() -> nn.Module:
+        return nn.Sequential(nn.Linear(64, 64), nn.RReLU())
+
+    before = os.environ.get("RECOUP_TEST_AIDS")
+    found = recoup.verify(lambda: train_blocks(make, None), lambda: train_blocks(make, False))
+    assert "rrelu" in found.op and os.environ.get("RECOUP_TEST_AIDS") == before
+    assert re.search("the reference does not run it|uninitialized memory", found.text)
+
+
+@pytest.mark.parametrize("around", [nullcontext, lambda: recoup.budget("64MiB")])
+def test_a_product_of_unwritten_memory_is_named(
+    around: Callable[[], AbstractContextManager[object]],
+) -> None:
+    kept: list[Tensor] = []
+
+    def reads(unwritten: bool) -> None:
+        with around():
+            train_on(unwritten)
+
+    def train_on(unwritten: bool) -> None:
+        weight = nn.Parameter(torch.ones(10_000))
+        optimizer = torch.optim.SGD([weight], lr=0.1)
+        # Memory that is freed with other bytes in each run, as the program before left it.
+        kept.append(torch.empty(0))
+        torch.full((10_000,), float(len(kept)))
+        data = torch.empty(10_000) if unwritten else torch.zeros(10_000)
+        (weight * data).sum().backward()
+        optimizer.step()
+
+    found = recoup.verify(lambda: reads(False), lambda: reads(True))
+    assert found.op == "aten.mul.Tensor" and "uninitialized memory" in found.text
+    assert "the other run reads memory there that no op has written" in found.text
+    found = recoup.verify(lambda: reads(True), lambda: reads(False))
+    assert "the reference reads memory there that no op has written" in found.text
+
+
+def test_a_run_that_differs_for_another_reason_reads_no_unwritten_memory() -> None:
+    calls: list[int] = []
+
+    def counts() -> None:
+        calls.append(0)
+        train(rate=0.2 * len(calls))
+
+    found = recoup.verify(train, counts)
+    assert not found.op and "computed something else when it was repeated" in found.text
 
 
 class Counting(TorchDispatchMode):

@@ -123,7 +123,12 @@ def _outcome(status: dict[str, Any]) -> Outcome:
 
 def _difference(found: dict[str, Any]) -> Difference:
     other = found["other"]
-    return Difference(found["step"], _item(found["item"]), None if other is None else _item(other))
+    return Difference(
+        found["step"],
+        _item(found["item"]),
+        None if other is None else _item(other),
+        in_reference=found["in_reference"],
+    )
 
 
 def _item(found: dict[str, Any]) -> Item:

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 from torch.optim import Optimizer
 
 from recoup._verify.follower import Follower, Task
+from recoup._verify.memory import filled
 from recoup.budgets import Budget
 from recoup.commands.exit_codes import USAGE_ERROR
 from recoup.commands.first_steps import FirstSteps, run_first_steps
@@ -38,7 +39,8 @@ def main() -> int:
     options = argparse.Namespace(
         script=job.side.script, args=job.side.args, is_module=job.side.is_module
     )
-    return run_first_steps(options, lambda: _Verifying(job), "recoup verify")
+    with filled(job.task.fill):
+        return run_first_steps(options, lambda: _Verifying(job), "recoup verify")
 
 
 class _Verifying(FirstSteps):
