@@ -1,14 +1,19 @@
 """The largest batch that fits into a budget: a search over scaled versions of one trace."""
 
+import dataclasses
+import functools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from recoup.offline.margins import Margin, margin_of
 from recoup.offline.scaled_trace import ScaledTrace
 from recoup.offline.suggestions import Prediction, Predictor
 from recoup.offline.trace_file import Record
 
 _RESOLUTION = 100  # the result is exact to 1 %, or to 1 if that is more
 _MOST_DOUBLINGS = 30
+_COMPLETES = 10.0  # ratio of time from which on a run counts as endless, as for suggested budgets
 
 
 @dataclass(frozen=True)
@@ -21,6 +26,12 @@ class BatchTried:
     """Time of a sample in the budget over its time in the recorded batch without a budget. None:
     the steady step is not reached."""
     prediction: Prediction
+    margin: Margin
+    """The margin, as a share of the batch."""
+    larger_batch: int
+    """The batch plus the margin."""
+    holds: bool
+    """Whether the batch holds, and the larger batch completes, in whatever time."""
 
 
 @dataclass(frozen=True)
@@ -44,11 +55,16 @@ def largest_batch(
     policy: str = "planned",
     spill: str | None = None,
     max_time_ratio: float = 2.0,
+    whole_run: bool = False,
 ) -> LargestBatch:
     """The largest batch that completes in `budget`, to 1 %: by doubling, then by bisection.
 
+    With the margin of its trace, see `margin_of`, a batch completes too. The margin is one of the
+    batch and not of the budget: what differs between steps grows with the batch, as a rule, and
+    parameters and the optimizer's state do not.
     batch: batch size of the records, see `ScaledTrace`.
-    max_time_ratio: as for `Predictor`.
+    max_time_ratio: as for `Predictor`. It limits no batch with a margin.
+    whole_run: whether the program ended by itself.
     Raises ValueError if not even a batch of 1 completes, and as `Predictor` does.
     """
     scaled = ScaledTrace(records, batch)
@@ -56,13 +72,22 @@ def largest_batch(
     tried: list[BatchTried] = []
 
     def fits(size: int) -> bool:
-        predictor = now
-        if size != batch:
-            predictor = Predictor(
-                scaled.records(size), policy=policy, max_time_ratio=max_time_ratio, spill=spill
-            )
-        tried.append(_try(predictor, size, budget, now.step_ns / batch))
-        return tried[-1].prediction.holds
+        sized = records if size == batch else scaled.records(size)
+        predictor = Predictor(sized, policy=policy, max_time_ratio=max_time_ratio, spill=spill)
+        margin = margin_of(sized, whole_run=whole_run)
+        larger = math.ceil(size * (1 + margin.share))
+        one = _try(predictor, size, budget, now.step_ns / batch, margin, larger)
+        if one.prediction.holds:
+            one = dataclasses.replace(one, holds=completes(larger))
+        tried.append(one)
+        return one.holds
+
+    @functools.cache
+    def completes(size: int) -> bool:
+        predictor = Predictor(
+            scaled.records(size), policy=policy, max_time_ratio=_COMPLETES, spill=spill
+        )
+        return predictor.predict(budget).holds
 
     low, high = 0, batch
     while fits(high):
@@ -73,15 +98,18 @@ def largest_batch(
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     if low == 0:
-        reason = (
-            tried[-1].prediction.reason or "out of budget if costs differ from the recorded ones"
-        )
+        last = tried[-1]
+        reason = last.prediction.reason or "out of budget if costs differ from the recorded ones"
+        if last.prediction.holds:
+            reason = f"the margin is a batch of {last.larger_batch}, which does not fit"
         raise ValueError(f"even a batch of 1 does not fit in {budget}: {reason}")
     by_size = {one.batch: one for one in tried}
     return LargestBatch(batch, by_size[low], by_size.get(high), tried)
 
 
-def _try(predictor: Predictor, size: int, budget: str, sample_ns: float) -> BatchTried:
+def _try(
+    predictor: Predictor, size: int, budget: str, sample_ns: float, margin: Margin, larger: int
+) -> BatchTried:
     prediction = predictor.predict(budget)
     ratio = None
     if prediction.time_ratio is not None:
@@ -91,4 +119,7 @@ def _try(predictor: Predictor, size: int, budget: str, sample_ns: float) -> Batc
         unbudgeted_peak_bytes=predictor.peak_bytes,
         sample_time_ratio=ratio,
         prediction=prediction,
+        margin=margin,
+        larger_batch=larger,
+        holds=False,
     )

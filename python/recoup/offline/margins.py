@@ -1,10 +1,13 @@
 """The margin between the least budget that works in simulation and a suggested one."""
 
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from recoup._memory.sizes import short_size
+from recoup.offline.scaled_trace import setup_end
 from recoup.offline.suggestions import Prediction, Predictor
-from recoup.offline.traces import Trace
+from recoup.offline.trace_file import OpRecord, Record, step_ends, trace_of
 
 _ALWAYS = 0.05  # costs, and with them evictions, differ from run to run
 _UNSEEN = 0.10  # for the program's behavior after the recorded steps
@@ -19,37 +22,58 @@ class Margin:
     whole_run: bool
     """Whether the whole run of the program was recorded."""
     spread: float
-    """Excess of the largest step's peak over the smallest step's, without the first step; 0.1 is
-    10 %. 0 if the whole run was recorded."""
+    """Excess of the largest step's peak over the smallest step's; 0.1 is 10 %. The first step
+    counts with the state that it creates, and not as the smallest. 0 if the whole run was
+    recorded."""
 
-    def text(self) -> str:
+    def text(self, subject: str = "Suggested budgets have") -> str:
         """The reason for the margin, as a sentence."""
         if self.whole_run:
-            return (
-                f"Suggested budgets have a margin of {self.share:.0%}: costs differ between runs."
-            )
+            return f"{subject} a margin of {self.share:.0%}: costs differ between runs."
         seen = (
             f" The memory of the recorded steps differs by {self.spread:.0%}."
             if self.spread
             else ""
         )
         return (
-            f"Suggested budgets have a margin of {self.share:.0%}, because only the first steps "
-            f"were recorded.{seen} Evaluation, checkpoints and larger batches may need more: "
+            f"{subject} a margin of {self.share:.0%}, because only the first steps were "
+            f"recorded.{seen} Evaluation, checkpoints and larger batches may need more: "
             "--whole-run records them."
         )
 
 
-def margin_of(trace: Trace, *, whole_run: bool) -> Margin:
+def margin_of(records: Sequence[Record], *, whole_run: bool) -> Margin:
     """The margin for a recording.
 
     whole_run: whether the program ended by itself.
     """
     if whole_run:
         return Margin(_ALWAYS, True, 0.0)
-    peaks = [trace.step(index).unbudgeted_peak_bytes() for index in range(1, trace.steps())]
-    spread = max(peaks) / max(min(peaks), 1) - 1 if peaks else 0.0
+    peaks = _step_peaks(records)
+    spread = max(peaks) / max(min(peaks[1:]), 1) - 1
     return Margin(_ALWAYS + _UNSEEN + spread, False, spread)
+
+
+def _step_peaks(records: Sequence[Record]) -> list[int]:
+    """Peak bytes of each of at least two steps, without a budget.
+
+    The first step creates the optimizer's state, so most of it runs without the state. Later steps
+    with as large a batch do not. So what it creates, and the second step leaves, counts from its
+    beginning. The program's setup, which ends in the first step, does not count.
+    """
+    ends = [_ops_before(records, end) for end in step_ends(records)]
+    changes = [0] * (_ops_before(records, len(records)) + 1)
+    for buffer in trace_of(records).buffers():
+        is_state = buffer.lower < ends[0] and buffer.upper > ends[1]
+        changes[0 if is_state else buffer.lower] += buffer.size_bytes
+        changes[min(buffer.upper, len(changes) - 1)] -= buffer.size_bytes
+    live = list(itertools.accumulate(changes))
+    starts = [_ops_before(records, setup_end(records)), *ends]
+    return [max(live[start:end], default=0) for start, end in itertools.pairwise(starts)]
+
+
+def _ops_before(records: Sequence[Record], place: int) -> int:
+    return sum(isinstance(record, OpRecord) for record in records[:place])
 
 
 def with_margin(predictor: Predictor, found: Prediction, margin: Margin) -> Prediction:

@@ -75,7 +75,7 @@ class ScaledTrace:
         self._first_fresh: dict[int, int] = {}  # by the index of the op's record
         self._block_of: dict[int, int] = {}  # storage by adopted block
         self._read_records()
-        self._setup_end = _setup_end(records)
+        self._setup_end = setup_end(records)
         self._decide_what_stays()
         self._decide_gradients()
         self._decide_the_rest()
@@ -204,7 +204,7 @@ def _decide(storage: _Storage, kind: _Kind) -> None:
         storage.kind, storage.is_decided = kind, True
 
 
-def _setup_end(records: Sequence[Record]) -> int:
+def setup_end(records: Sequence[Record]) -> int:
     """The first record in the first step that recurs in the second one; earlier storages stay."""
     ends = step_ends(records)
     first, second = (

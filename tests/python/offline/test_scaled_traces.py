@@ -10,6 +10,7 @@ from torch.nn.functional import cross_entropy
 
 import recoup
 from recoup.offline.batch_size import LargestBatch, largest_batch
+from recoup.offline.margins import margin_of
 from recoup.offline.scaled_trace import ScaledTrace
 from recoup.offline.suggestions import Predictor
 from recoup.offline.trace_file import Record, records_of, trace_of
@@ -235,3 +236,63 @@ def test_the_largest_batch_trains_in_its_budget(found: LargestBatch) -> None:
         PROGRAMS["mlp"](found.largest.batch)
         assert run.stats().replays > 0
         assert run.stats().peak_bytes <= 700 << 10
+
+
+LENGTHS = (60, 54, 23, 41, 64, 64, 20, 64)
+
+
+def varying(steps: int) -> Program:
+    """Inputs of varying lengths; the longest come after the first four steps."""
+
+    def program(batch: int) -> None:
+        torch.manual_seed(0)
+        blocks = [
+            each for _ in range(4) for each in (nn.Linear(32, 128), nn.GELU(), nn.Linear(128, 32))
+        ]
+        net = nn.Sequential(nn.Embedding(500, 32), *blocks, nn.Linear(32, 500))
+        optimizer = adamw(net.parameters())
+        for length in LENGTHS[:steps]:
+            tokens = torch.randint(0, 500, (batch, length))
+            loss = cross_entropy(net(tokens).flatten(0, 1), tokens.flatten())
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+    return program
+
+
+def test_the_margin_is_enough_for_longer_inputs(tmp_path: Path) -> None:
+    recorded = records_of(record(tmp_path / "run.rtrace", varying(4), 7))
+    found = largest_batch(recorded, batch=7, budget="4MiB", max_time_ratio=4)
+    largest = found.largest
+    assert largest.margin.spread > 0.2 and largest.larger_batch > 1.35 * largest.batch
+
+    def trains(batch: int) -> bool:
+        options = recoup.Options(cost_model="bytes")
+        try:
+            with recoup.budget("4MiB", device="cpu", options=options):
+                varying(len(LENGTHS))(batch)
+        except recoup.OutOfBudgetError:
+            return False
+        return True
+
+    assert trains(largest.batch)
+    assert not trains(3 * largest.batch)  # the margin is not much too large
+
+
+def test_the_first_step_counts_with_the_state_that_it_creates(tmp_path: Path) -> None:
+    def program(batch: int) -> None:
+        net = nn.Linear(256, 256)
+        optimizer = adamw(net.parameters())
+        for size in (4 * batch, batch, batch, batch):
+            net(torch.ones(size, 256)).tanh().square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    trace = record(tmp_path / "run.rtrace", program, 128)
+    first = trace.step(0).unbudgeted_peak_bytes()
+    later = trace.step(1).unbudgeted_peak_bytes()
+    spread = margin_of(records_of(trace), whole_run=False).spread
+    state_bytes = 2 * 256 * 257 * 4
+    assert spread == pytest.approx((first + state_bytes) / later - 1, rel=0.1)
+    assert margin_of(records_of(trace), whole_run=True).spread == 0

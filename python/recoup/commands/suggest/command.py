@@ -207,7 +207,7 @@ def _budgets(options: argparse.Namespace, recorded: _Recorded) -> dict[str, Any]
         without = None
         if alone is not None:
             without = [alone.predict(one.budget) for one in found.predictions]
-        margin = margin_of(predictor.trace, whole_run=recorded.whole_run)
+        margin = margin_of(recorded.records, whole_run=recorded.whole_run)
         advised = [
             None if one is None else with_margin(predictor, one, margin)
             for one in (found.knee, found.least)
@@ -235,6 +235,7 @@ def _batch(options: argparse.Namespace, recorded: _Recorded) -> LargestBatch:
             policy=options.policy,
             spill=options.spill,
             max_time_ratio=options.max_time_ratio,
+            whole_run=recorded.whole_run,
         )
     print_batch(found, recorded.other_bytes, options)
     return found

@@ -136,7 +136,9 @@ def print_batch(found: LargestBatch, other_bytes: int | None, options: argparse.
     print()
     if (above := found.smallest_too_large) is not None:
         reason: str = above.prediction.status
-        if reason == "ok":
+        if above.prediction.holds:
+            reason = f"with its margin it is {above.larger_batch}, which does not fit"
+        elif reason == "ok":
             reason = "out of budget if costs differ from the recorded ones"
         elif reason == "too slow":
             reason = f"slower than {options.max_time_ratio:g}x"
@@ -146,6 +148,8 @@ def print_batch(found: LargestBatch, other_bytes: int | None, options: argparse.
             f"This is an extrapolation from a batch of {options.batch}: it assumes that sizes and "
             "costs grow in proportion to the batch."
         )
+    print(largest.margin.text("This batch has"))
+    print(f"A batch of {largest.larger_batch} completes the recorded steps, too.")
     print(f"\nWith a batch of {largest.batch}:\n  {run_command(options, budget)}")
 
 
