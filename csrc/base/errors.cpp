@@ -80,6 +80,10 @@ std::string OutOfBudgetReport::to_string() const {
     return text + str_cat("Next: run.resume(\"", size,
                           "\"). It restores evicted tensors and completes the exit.");
   }
+  if (shrinking) {
+    return text + str_cat("Next: run.set_budget(\"", size,
+                          "\"). This is enough for what cannot be evicted now.");
+  }
   if (is_part) {
     const std::string total = detail::short_size(shared + enough - budget);
     return text + str_cat("Next: a shared budget of ", total,

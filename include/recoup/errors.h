@@ -14,7 +14,7 @@ namespace recoup {
 
 // Facts about an allocation that did not fit in the budget. Sizes include alignment.
 struct RECOUP_API OutOfBudgetReport {
-  std::string op;          // the op that asked for memory, or another activity ("scope exit")
+  std::string op;          // the op that asked for memory, or another activity
   Bytes asked;             // size of the refused allocation; 0 if none was refused, see `reason`
   Bytes budget;            // budget in force
   Bytes external;          // bytes charged for external storages
@@ -28,13 +28,15 @@ struct RECOUP_API OutOfBudgetReport {
   Bytes least;
   Bytes likely;  // as `enough`, on the assumption that fragmentation wastes no memory
   // A budget in which the run up to and including this allocation fits; later ops may need more. 0:
-  // no budget helps.
+  // no budget helps. At the exit of a scope: a budget that completes the exit. In a change to a
+  // smaller budget: one to which the budget can change.
   Bytes enough;
   Bytes shared;        // the budget that this process shares with others; 0: it does not
   std::string reason;  // a sentence, if the cause is other than a lack of bytes; otherwise empty
   bool fragmented = false;  // enough bytes were free, but not in one block
   int immovable = 0;        // number of immovable blocks in the pool
   bool leaving = false;     // the exit of a scope did not fit
+  bool shrinking = false;   // the budget could not be made smaller
 
   // The first sentence, without its full stop: what failed.
   [[nodiscard]] std::string headline() const;

@@ -27,7 +27,7 @@ class OutOfBudgetError(torch.OutOfMemoryError):
         super().__init__(text if _LAST_WORDS in text else text + _rank() + _LAST_WORDS)
 
     op: str = ""
-    """The op that asked for memory, or another reason ("scope exit")."""
+    """The op that asked for memory, or another activity ("the change to a smaller budget")."""
     asked_bytes: int = 0
     """Size of the allocation that did not fit."""
     budget_bytes: int = 0
@@ -53,8 +53,9 @@ class OutOfBudgetError(torch.OutOfMemoryError):
     enough_bytes: int = 0
     """A budget in which all ops so far, and this allocation, fit without evictions.
 
-    At the end of a scope: a budget with which `run.resume` restores everything. The needs of the
-    rest of the program are not known. 0: no budget is enough."""
+    The needs of the rest of the program are not known. At the end of a scope: a budget with which
+    `run.resume` restores all live tensors. Of `run.set_budget`: a budget to which it can change the
+    budget now. 0: no budget is enough."""
     run: "Run | None" = None
     """At the end of a scope: its run, for `run.resume`. While it is kept alive nothing is lost."""
 

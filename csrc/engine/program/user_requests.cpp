@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "csrc/base/strings.h"
+#include "csrc/engine/state/exit_room.h"
 #include "csrc/engine/tier/async_copies.h"
 
 namespace recoup::detail {
@@ -185,10 +186,12 @@ void UserRequests::materialize_all() {
     acquire_all(held);
   } catch (const OutOfBudget& error) {
     OutOfBudgetReport report = error.report();
-    // Evicted values must be restored now, through all their ancestors. That fits in a budget for
-    // everything on record.
-    report.enough = std::max(report.enough, reporter_.all_resident());
-    report.likely = std::max(report.likely, std::min(report.enough, live + report.asked));
+    // Evicted values must be restored now, through all their ancestors.
+    report.enough = room_for_exit(context_);
+    if (report.enough <= report.budget) {
+      report.enough = std::max(reporter_.all_resident(), report.budget + report.asked + Bytes(1));
+    }
+    report.likely = std::clamp(live + report.asked, report.budget + Bytes(1), report.enough);
     report.leaving = true;
     report.least = live > report.budget ? live : Bytes(0);
     report.reason = str_cat("the tensors that are alive at the end of the scope need ",

@@ -310,7 +310,7 @@ void Room::shrink(Bytes budget, Announce announce) {
     importer_.bring_in();
   }
   // Nothing is evicted for an impossible budget.
-  const bool possible = unevictable() <= budget;
+  const bool possible = unevictable(Sources::kNone) <= budget;
   if (possible && has_addresses && capacity <= Bytes(0)) {
     throw std::invalid_argument("a budget must have room for a block of the pool");
   }
@@ -320,15 +320,16 @@ void Room::shrink(Bytes budget, Announce announce) {
     fits = free_some(missing());
   }
   if (!fits) {
-    reporter_.fail_in(budget, Bytes(0),
-                      str_cat("a budget of ", short_text(budget),
-                              " is less than the memory that cannot be "
-                              "evicted"),
-                      announce);
+    reporter_.fail_to_shrink(budget, least_possible(),
+                             str_cat("a budget of ", short_text(budget),
+                                     " is less than the memory that cannot be evicted"),
+                             announce);
   }
   if (has_addresses && (blocked || !clear_addresses(capacity))) {
-    reporter_.fail_in(
-        budget, Bytes(0),
+    const BlockId last = blocked ? BlockId() : block_beyond(PoolOffset(0));
+    const Bytes end = last.valid() ? pool_.offset(last) + pool_.size(last) : Bytes(0);
+    reporter_.fail_to_shrink(
+        budget, std::max(least_possible(), options.outside + end),
         str_cat("tensors that cannot be moved lie beyond a budget of ", short_text(budget)),
         announce);
   }
@@ -383,14 +384,63 @@ void Room::grow_by(Bytes more) {
   }
 }
 
-// The bytes that cannot be freed. Dead sources can be.
-Bytes Room::unevictable() const {
+// The bytes that cannot be freed. Dead sources can be, unless values that are needed are evicted.
+Bytes Room::unevictable(Sources counted) const {
   Bytes stays = context_.charges.external + context_.charges.kernel_held;
-  context_.lineage.for_each_value([&](ValueId, const Value& value) {
+  context_.lineage.for_each_value([&](ValueId id, const Value& value) {
+    if (!value.block.valid() || value.evictable()) {
+      return;
+    }
     const bool dead_source = !value.recomputable() && !value.held();
-    stays += value.block.valid() && !value.evictable() && !dead_source ? value.size : Bytes(0);
+    const bool stays_here =
+        dead_source ? counted == Sources::kNeeded && is_needed_source(id) : true;
+    stays += stays_here ? value.size : Bytes(0);
   });
   return stays;
+}
+
+// Whether a dead source has to stay once everything that can be evicted is evicted.
+bool Room::is_needed_source(ValueId source) const {
+  const Dependents found =
+      non_recomputables_.dependents(source, NonRecomputables::Reach::kPastDead);
+  return !found.needed.empty() ||
+         std::any_of(found.resident.begin(), found.resident.end(), [&](ValueId id) {
+           return context_.lineage[id].held() && context_.lineage[id].evictable();
+         });
+}
+
+// A budget to which the budget can change. Blocks that cannot move keep their addresses. Those that
+// can move, but not be evicted, lie below the last of them if they fit there whatever is lost in
+// the gaps, and above it otherwise. In a pool of segments blocks do not move to other segments.
+Bytes Room::least_possible() const {
+  const Options& options = context_.options;
+  const Bytes stays = unevictable(Sources::kNeeded);
+  if (options.addresses > Bytes(0)) {
+    return stays;
+  }
+  Bytes end{0};      // of the last block that cannot move
+  Bytes movable{0};  // the sum of the others that stay
+  Bytes largest{0};
+  Bytes immovable{0};
+  std::int64_t gaps = 0;
+  for (BlockId id = pool_.first(); id.valid(); id = pool_.next(id)) {
+    const BlockView block = pool_.view(id);
+    if (block.free) {
+      continue;
+    }
+    const bool is_evictable = block.owner.valid() && context_.lineage[block.owner].evictable();
+    const bool may_move = mover_.movable(block.owner);
+    if (!may_move || (options.block_size > Bytes(0) && !is_evictable)) {
+      end = std::max(end, block.offset + block.size);
+      immovable += block.size;
+      ++gaps;
+    } else if (!is_evictable) {
+      movable += block.size;
+      largest = std::max(largest, block.size);
+    }
+  }
+  const bool fits_below = movable + Bytes(gaps * largest.count()) <= end - immovable;
+  return std::max(stays, options.outside + end + (fits_below ? Bytes(0) : movable));
 }
 
 // The last block that ends beyond `end`; invalid: there is none.

@@ -100,7 +100,11 @@ class Room {
   bool free_some(Bytes missing);
   bool evict_soft_pinned();
   void count_misfit();
-  [[nodiscard]] Bytes unevictable() const;
+  // Which dead sources count as bytes that stay.
+  enum class Sources : std::uint8_t { kNone, kNeeded };
+  [[nodiscard]] Bytes unevictable(Sources counted) const;
+  [[nodiscard]] bool is_needed_source(ValueId source) const;
+  [[nodiscard]] Bytes least_possible() const;
   bool clear_addresses(Bytes capacity);
   [[nodiscard]] bool is_blocked_beyond(PoolOffset end) const;
   [[nodiscard]] BlockId block_beyond(PoolOffset end) const;

@@ -46,8 +46,49 @@ std::string OutOfBudgetReporter::of_spill_tier() const {
                        recoup::to_string(context_.options.spill));
 }
 
-void OutOfBudgetReporter::fail_in(Bytes budget, Bytes asked, std::string reason, Announce announce,
-                                  bool fragmented) const {
+void OutOfBudgetReporter::fail(Bytes asked, std::string reason, bool fragmented) const {
+  OutOfBudgetReport report = report_of(context_.options.budget, asked, std::move(reason));
+  report.fragmented = fragmented;
+  report.enough = enough_.most();
+  // Values that were evicted on request must be restored even in a budget that needs no eviction. A
+  // budget for everything on record suffices for that.
+  if (context_.told_to_evict || report.enough <= context_.options.budget) {
+    report.enough = std::max(report.enough, all_resident() + asked);
+  }
+  if (report.enough <= context_.options.budget) {
+    report.enough += context_.options.budget;
+  }
+  report.likely = std::min(report.enough, enough_.likely());
+  if (report.likely <= context_.options.budget) {
+    report.likely = report.enough;
+  }
+  if (context_.options.block_size > Bytes(0) &&
+      asked > context_.pool.round_up(context_.options.block_size)) {
+    report.enough = Bytes(0);
+    report.fragmented = false;
+    report.reason = "the allocation is larger than a block of the pool (block_size)";
+  }
+  if (context_.observer != nullptr) {
+    context_.observer->on_out_of_budget(report);
+  }
+  throw OutOfBudget(std::move(report));
+}
+
+void OutOfBudgetReporter::fail_to_shrink(Bytes budget, Bytes stays, std::string reason,
+                                         Announce announce) const {
+  OutOfBudgetReport report = report_of(budget, Bytes(0), std::move(reason));
+  report.shrinking = true;
+  // The budget in force has room for everything.
+  report.enough = std::min(stays, context_.options.budget);
+  report.likely = report.enough;
+  if (context_.observer != nullptr && announce == Announce::kToObserver) {
+    context_.observer->on_out_of_budget(report);
+  }
+  throw OutOfBudget(std::move(report));
+}
+
+OutOfBudgetReport OutOfBudgetReporter::report_of(Bytes budget, Bytes asked,
+                                                 std::string reason) const {
   OutOfBudgetReport report{
       .op = context_.running_op.empty() ? "an allocation" : std::string(context_.running_op),
       .asked = asked,
@@ -63,7 +104,6 @@ void OutOfBudgetReporter::fail_in(Bytes budget, Bytes asked, std::string reason,
       .enough = {},
       .shared = {},
       .reason = std::move(reason),
-      .fragmented = fragmented,
       .immovable = enough_.immovable()};
   report.least = context_.charges.external + asked +
                  (context_.replaying ? Bytes(0) : context_.charges.kernel_held);
@@ -100,32 +140,10 @@ void OutOfBudgetReporter::fail_in(Bytes budget, Bytes asked, std::string reason,
   }),
                                    context_.options.budget - context_.charges.external -
                                        report.non_recomputable - report.pinned - report.workspace);
-  report.enough = enough_.most();
-  // Values that were evicted on request must be restored even in a budget that needs no eviction. A
-  // budget for everything on record suffices for that.
-  if (context_.told_to_evict || report.enough <= context_.options.budget) {
-    report.enough = std::max(report.enough, all_resident() + asked);
-  }
-  if (report.enough <= context_.options.budget) {
-    report.enough += context_.options.budget;
-  }
-  report.likely = std::min(report.enough, enough_.likely());
-  if (report.likely <= context_.options.budget) {
-    report.likely = report.enough;
-  }
   if (report.least <= budget) {
     report.least = Bytes(0);
   }
-  if (context_.options.block_size > Bytes(0) &&
-      asked > context_.pool.round_up(context_.options.block_size)) {
-    report.enough = Bytes(0);
-    report.fragmented = false;
-    report.reason = "the allocation is larger than a block of the pool (block_size)";
-  }
-  if (context_.observer != nullptr && announce == Announce::kToObserver) {
-    context_.observer->on_out_of_budget(report);
-  }
-  throw OutOfBudget(std::move(report));
+  return report;
 }
 
 }  // namespace recoup::detail

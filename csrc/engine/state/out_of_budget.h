@@ -22,17 +22,16 @@ class OutOfBudgetReporter {
 
   // Throws OutOfBudget for `asked` bytes. An empty `reason` means that the bytes are not free;
   // `fragmented`, that they are free but not contiguous.
-  [[noreturn]] void fail(Bytes asked, std::string reason, bool fragmented = false) const {
-    fail_in(context_.options.budget, asked, std::move(reason), Announce::kToObserver, fragmented);
-  }
-  // The same for a budget that is not in force.
-  [[noreturn]] void fail_in(Bytes budget, Bytes asked, std::string reason, Announce announce,
-                            bool fragmented = false) const;
+  [[noreturn]] void fail(Bytes asked, std::string reason, bool fragmented = false) const;
+  // The same for a change to a smaller budget. `stays`: the bytes that it must have.
+  [[noreturn]] void fail_to_shrink(Bytes budget, Bytes stays, std::string reason,
+                                   Announce announce) const;
   // A budget in which everything on record can be resident at once, with the workspace of a replay
   // in addition, so that restoring one value evicts no other.
   [[nodiscard]] Bytes all_resident() const;
 
  private:
+  [[nodiscard]] OutOfBudgetReport report_of(Bytes budget, Bytes asked, std::string reason) const;
   [[nodiscard]] std::string of_spill_tier() const;
   const Context& context_;
   const Enough& enough_;

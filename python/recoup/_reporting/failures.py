@@ -29,6 +29,8 @@ FIGURES = (
 )
 """The fields of an OutOfBudgetError that a report includes."""
 
+_SET_BUDGET = "the change to a smaller budget"
+"""`OutOfBudgetError.op` of run.set_budget."""
 _HELD = "Memory held when the allocation failed, by module and kind:"
 NOTED_ROWS = 6
 """Maximum number of holders in the note of an error."""
@@ -179,6 +181,11 @@ def _help(error: OutOfBudgetError, where: Where) -> Iterator[str]:
             f"run.resume({error.enough_bytes}), a budget of {format_bytes(error.enough_bytes)}, "
             "completes the exit. A smaller budget is enough if you `del` tensors that are not "
             "needed after the scope."
+        )
+    elif error.op == _SET_BUDGET:
+        yield (
+            f"run.set_budget({error.enough_bytes}), a budget of "
+            f"{format_bytes(error.enough_bytes)}, is enough for what cannot be evicted now."
         )
     else:
         least = f" No budget below {format_bytes(error.least_bytes)} is enough." * bool(

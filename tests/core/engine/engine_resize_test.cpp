@@ -85,6 +85,42 @@ TEST(EngineResize, RefusesInvalidBudgets) {
   EXPECT_THROW(p.grow(8_KiB), InternalError);
 }
 
+// Changes the budget to a smaller one, or, if that fails, to the one that the error names: to no
+// smaller one, but in a pool of segments.
+void shrink_or_follow(Program& p, Bytes budget) {
+  const Bytes before = p.engine().options().budget;
+  try {
+    p.shrink(budget);
+  } catch (const OutOfBudget& error) {
+    const Bytes enough = error.report().enough;
+    ASSERT_GT(enough, budget);
+    ASSERT_LE(enough, before);
+    if (p.engine().options().block_size == Bytes(0)) {
+      EXPECT_THROW(p.shrink(enough - 64_B), OutOfBudget);
+    }
+    if (enough < before) {
+      ASSERT_NO_THROW(p.shrink(enough));
+    }
+  }
+}
+
+TEST(EngineResize, AnErrorNamesTheLeastBudget) {
+  Program p(plain_options(8_KiB));
+  const Tensor source = p.source(1_KiB);
+  const Tensor first = p.op({source}, 1_KiB);
+  const Tensor second = p.op({source}, 2_KiB);
+  p.drop(source);  // it stays for replays of the others
+  shrink_or_follow(p, 512_B);
+  EXPECT_EQ(p.engine().options().budget, 1_KiB);
+  p.grow(8_KiB);
+  p.expect(first);
+  p.pin(second);  // at the end of the pool, which it keeps from shrinking
+  ASSERT_EQ(p.storage(second).offset.value() + 2_KiB, 8_KiB);
+  shrink_or_follow(p, 512_B);
+  EXPECT_EQ(p.engine().options().budget, 8_KiB);
+  ASSERT_NO_THROW(p.engine().check());
+}
+
 // A step of a random program. 0 drops a tensor other than `kept`, 1 updates one, others make one.
 void random_step(Program& p, Tensor kept, std::mt19937_64& random, std::uint64_t drawn) {
   switch (drawn) {
@@ -118,7 +154,7 @@ TEST(EngineResize, RandomProgramsStayCorrect) {
           case 0: {
             const Bytes smaller(static_cast<std::int64_t>(1 + random() % 16000));
             if (smaller < budget) {
-              p.shrink(smaller);
+              shrink_or_follow(p, smaller);
             }
             break;
           }

@@ -1,5 +1,6 @@
 """The exit of a scope succeeds if all live values fit, whatever memory replays need."""
 
+import re
 import resource
 import subprocess
 import sys
@@ -8,6 +9,7 @@ import pytest
 import torch
 
 import recoup
+from recoup._memory.sizes import parse_bytes
 
 BUDGET = 19_294_016  # 70 % of the peak: the third step does not fit
 
@@ -51,6 +53,44 @@ def test_a_scope_is_suspended_if_no_file_can_be_written() -> None:
     assert "the file of a spill tier could not be created" in done.stdout
     assert "Next: run.resume(" in done.stdout
     assert "finished" in done.stdout
+
+
+def train_with_noise(budget: int, kept: list[object]) -> recoup.Run:
+    """Twelve layers whose weights get noise of generators of their own, trained with Adam."""
+    torch.manual_seed(0)
+    generators = [torch.Generator().manual_seed(i) for i in range(12)]
+    with recoup.budget(budget) as run:
+        kept.append(run)
+        weights = [torch.nn.Parameter(torch.randn(192, 192) / 14) for _ in range(12)]
+        kept.append(weights)
+        optimizer = torch.optim.Adam(weights, 1e-3)
+        x = torch.randn(128, 192)
+        for _ in range(4):
+            y = x
+            for weight, generator in zip(weights, generators, strict=True):
+                y = torch.tanh(y @ (weight + 0.01 * torch.randn(192, 192, generator=generator)))
+            optimizer.zero_grad()
+            y.square().mean().backward()
+            optimizer.step()
+    return run
+
+
+@pytest.mark.parametrize("percent", [70, 55, 40])
+def test_the_advice_after_a_failed_exit_works_and_is_near_the_least(percent: int) -> None:
+    peak = train_with_noise(2**30, []).stats().peak_bytes
+    kept: list[object] = []
+    with pytest.raises(recoup.OutOfBudgetError) as caught:
+        train_with_noise(peak * percent // 100, kept)
+    error = caught.value
+    if error.run is None:
+        return  # the body did not fit, but the exit did
+    assert kept[0] is error.run
+    said = re.search(r'run\.resume\("(.*?)"\)', f"{error} {getattr(error, '__notes__', [])}")
+    assert said is not None
+    advised = parse_bytes(said[1])
+    assert advised <= 1.5 * peak, f"{advised:,} of {peak:,}"
+    error.run.resume(advised)
+    assert error.run.stats().peak_bytes <= advised
 
 
 @pytest.mark.parametrize("percent", [75, 72, 70, 65, 50])
