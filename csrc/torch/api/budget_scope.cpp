@@ -36,6 +36,15 @@ StorageHooks session_hooks() {
           .allocator_of_cpu = pool_allocator()};
 }
 
+// Whether this thread has entered one of the active sessions.
+bool entered_here() {
+  const Visit visit;
+  bool found = false;
+  Sessions::for_each(
+      [&](const Session& session) { found |= session.thread() == std::this_thread::get_id(); });
+  return found;
+}
+
 // A forked child (a DataLoader's worker) goes on with the sessions, in its own copy of the arenas.
 // The locks must not be held by a thread that the child does not have.
 void lock_before_fork() {
@@ -97,6 +106,7 @@ void BudgetScope::enter() {
   if (!Sessions::any()) {
     TraitsTable::instance().look_for_overrides();
   }
+  joined_ = on_scope_thread() && !entered_here();
   if (!Sessions::enter(session_)) {
     throw std::logic_error(str_cat("recoup: a budget is already active on ",
                                    session_.device().str(),
@@ -177,12 +187,7 @@ void BudgetScope::suspend() {
   Sessions::leave(session_);
   if (on_entering_thread()) {
     Visit::end_uncounted();
-    bool another = false;  // another session entered on this thread
-    Sessions::for_each(
-        [&](const Session& session) { another |= session.thread() == session_.thread(); });
-    if (!another) {
-      set_scope_thread(false);
-    }
+    set_scope_thread(joined_ || entered_here());
   }
   route_->leave();
   Sessions::suspend(session_);

@@ -51,6 +51,7 @@ class BudgetScope {
 
   Session session_;
   State state_ = State::kStopped;
+  bool joined_ = false;  // whether the thread that entered it belonged to a scope before
   const std::unique_ptr<MemoryRoute> route_;
 };
 
