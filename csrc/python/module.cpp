@@ -308,6 +308,7 @@ void bind_functions(py::module_& module) {
   module.def("allow_replay", &allow_replay, py::arg("name"));
   module.def("put_in_type", &put_in_type, py::arg("type"), py::arg("name"), py::arg("attribute"));
   module.def("carry", &carry, py::arg("on"));
+  module.def("carries", &carries);
   module.def("named_ops", [] {
     py::list rows;
     for (const NamedOp& op : named_ops()) {

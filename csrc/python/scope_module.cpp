@@ -68,7 +68,7 @@ void leave(const py::object& budget, const py::object& /*kind*/, const py::objec
 }
 
 // Ends all offers when a thread starts, since it may read offered tensors at any time, unseen by
-// recoup. Before Python 3.12 there is no event for this, see outside.py.
+// recoup. Before Python 3.12 there is no event for this, see threads.py.
 int on_audit(const char* event, PyObject* /*arguments*/, void* /*data*/) {
   constexpr std::string_view kThreadStarts = "_thread.start";
   if (std::string_view(event).substr(0, kThreadStarts.size()) == kThreadStarts) {

@@ -215,6 +215,8 @@ RECOUP_API void install_cuda();
 // evicted tensors. Returns the previous state. The thread that enters a scope carries it from the
 // start.
 RECOUP_API bool carry(bool on);
+// Whether this thread carries the scope.
+RECOUP_API bool carries();
 // Functions of the interpreter of the program's language and of its lock, supplied by bindings.
 struct InterpreterLock {
   bool (*running)();   // whether the interpreter runs and is not shutting down

@@ -21,6 +21,7 @@ from recoup._patching import (
     observers,
     outside,
     step_marks,
+    threads,
 )
 from recoup._reporting import suspension
 from recoup._reporting.attribution import Attribution, Result
@@ -441,6 +442,7 @@ _PATCHES = (
     compiled.PATCHES,
     collectives.PATCHES,
     collectives.LATE_PATCHES,
+    threads.PATCHES,
 )
 
 

@@ -274,6 +274,8 @@ bool carry(bool on) {
   return was;
 }
 
+bool carries() { return detail::on_scope_thread(); }
+
 std::vector<NamedOp> named_ops() { return detail::known_names(); }
 
 std::vector<std::string> overridden_ops() { return detail::overridden_ops(); }

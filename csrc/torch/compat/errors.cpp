@@ -19,9 +19,9 @@ void throw_out_of_budget(const OutOfBudgetReport& report) {
 const std::string& evicted_message() {
   static const std::string message =
       "recoup: this tensor's bytes are evicted, and it was accessed on a thread outside the "
-      "budget scope or by code that recoup cannot see. Run the thread's work in `with "
-      "recoup.carry():`; or, on the scope's thread, call recoup.materialize(tensor) or hold "
-      "recoup.pin(tensor) before you hand the tensor over";
+      "budget scope or by code that recoup cannot see. Start the thread inside the scope, or run "
+      "its work in `with recoup.carry():`; or, on the scope's thread, call "
+      "recoup.materialize(tensor) or hold recoup.pin(tensor) before you hand the tensor over";
   return message;
 }
 

@@ -12,7 +12,7 @@ import torch
 from recoup import _C
 from recoup._patching.late_patches import LatePatches, LateReplacement
 from recoup._patching.patches import Patches, Replacement
-from recoup._patching.threads import carry
+from recoup._patching.threads import carried
 
 
 def _waiting(original: Callable[..., bool]) -> Callable[..., bool]:
@@ -37,9 +37,7 @@ def _calling_back(original: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(original)
     def wrapper(future: Any, callback: Callable[..., Any]) -> Any:
-        on_scope_thread = _C.carry(True)
-        _C.carry(on_scope_thread)
-        return original(future, carry()(callback) if on_scope_thread else callback)
+        return original(future, carried(callback))
 
     return wrapper
 

@@ -16,15 +16,12 @@ Python's containers in them count as known. A CUDA graph may use any address: wh
 tensor is offered.
 """
 
-import _thread
 import collections
-import functools
 import gc
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterable
 
 import torch
 
@@ -39,7 +36,6 @@ _CONTAINERS = (dict, list, tuple, set, frozenset, collections.deque)
 
 def offer(engine: _C.Budget, device: torch.device) -> None:
     """Offers all tensors that may be taken over to the spill tier of the entered scope."""
-    _tell_of_threads()
     objects = gc.get_objects()
     if reason := _reason_against(objects, device):
         if any(issubclass(type(each), torch.Tensor) for each in objects):
@@ -100,26 +96,3 @@ def _holders_without_addresses(objects: Iterable[object]) -> list[object]:
                 inner for inner in gc.get_referents(each) if issubclass(type(inner), _CONTAINERS)
             )
     return list(found.values())
-
-
-@functools.cache
-def _tell_of_threads() -> None:
-    """Makes the start of a thread withdraw all offers.
-
-    Since Python 3.12 an audit event reports it, see scope_module.cpp.
-    """
-    if sys.version_info >= (3, 12):
-        return
-    for module in (_thread, threading):
-        for name in ("start_new_thread", "start_new", "_start_new_thread"):
-            if start := getattr(module, name, None):
-                setattr(module, name, _telling(start))
-
-
-def _telling(start: Callable[..., int]) -> Callable[..., int]:
-    @functools.wraps(start)
-    def wrapper(*args: Any, **kwargs: Any) -> int:
-        _C.withdraw_offers()
-        return start(*args, **kwargs)
-
-    return wrapper

@@ -177,7 +177,7 @@ class Predictor:
         if self.peak_bytes == 0:
             raise ValueError(
                 "the program allocates no tensor memory, so no budget can be suggested (recoup "
-                "sees threads that the program starts only if they run in recoup.carry())"
+                "does not see other processes, or threads that were not started by Python)"
             )
         ops = [op for op in records[before:after] if isinstance(op, OpRecord)]
         self.step_ops = len(ops)

@@ -10,7 +10,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -198,10 +197,8 @@ def fsdp2(_: str) -> None:
 def threads(source: str) -> None:
     stats = run_both(source)["run"].stats()
     assert_squeezed(stats)
-    # Without recoup.carry() the scope would not see ops of these threads.
-    unseen = SimpleNamespace(budget=recoup.budget, carry=recipes.without_recoup().carry)
-    without = run(source, recoup=unseen)
-    assert stats.op_count == without["run"].stats().op_count + 2 * len(without["loader"])
+    without = run(source.replace("pool.map", "map"))  # no op of the threads is missing
+    assert stats.op_count == without["run"].stats().op_count
 
 
 @recipe("Saving and resuming")

@@ -98,11 +98,15 @@ DISTURBERS = (draw_numbers, draw_by_dropout, seed, read_and_set_state, fork_rng)
 
 @contextlib.contextmanager
 def threads_that(*works: Callable[[], Any]) -> Iterator[None]:
-    """Calls each function repeatedly on its own thread, until the end of the `with`."""
+    """Calls each function repeatedly on its own thread, until the end of the `with`.
+
+    The threads are outside of the scope.
+    """
     stop = threading.Event()
     errors: list[BaseException] = []
 
     def loop(work: Callable[[], Any]) -> None:
+        _C.carry(False)
         try:
             while not stop.is_set():
                 work()

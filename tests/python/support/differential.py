@@ -23,10 +23,11 @@ def made(scale: float = 1.0) -> torch.Tensor:
 
 
 def in_thread(work: Callable[[], Any]) -> list[BaseException]:
-    """Runs `work` on a new thread; returns the exceptions that it raised."""
+    """Runs `work` on a new thread outside of the scope; returns the exceptions that it raised."""
     errors: list[BaseException] = []
 
     def target() -> None:
+        recoup._C.carry(False)
         try:
             work()
         except BaseException as error:

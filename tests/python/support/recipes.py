@@ -68,7 +68,7 @@ def without_recoup() -> SimpleNamespace:
     def nothing(*_: object, **__: object) -> Iterator[SimpleNamespace]:
         yield SimpleNamespace(report=str)
 
-    return SimpleNamespace(budget=nothing, carry=nothing, OutOfBudgetError=recoup.OutOfBudgetError)
+    return SimpleNamespace(budget=nothing, OutOfBudgetError=recoup.OutOfBudgetError)
 
 
 def left_by(namespace: dict[str, Any]) -> dict[str, Any]:

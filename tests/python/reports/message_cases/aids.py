@@ -21,6 +21,7 @@ def on_a_thread(function: Callable[[], Any]) -> None:
     raised: list[BaseException] = []
 
     def run() -> None:
+        recoup._C.carry(False)
         try:
             function()
         except BaseException as error:
