@@ -196,6 +196,7 @@ TEST_F(UntrustedTrace, SumsMustNotOverflow) {
 TEST_F(UntrustedTrace, OperandsMustBeLive) {
   const Record external = event(Kind::kExternal, {64});
   expect_refused({external, event(Kind::kUnpin, {0})}, "storage 0 is not pinned");
+  expect_refused({external, event(Kind::kEscapeEnd, {0})}, "storage 0 has not escaped");
   expect_refused(
       {event(Kind::kAllocate, {64}), event(Kind::kAdopt, {0, 64}), event(Kind::kDisown, {0})},
       "storage 0 is disowned but was not made outside the scope");

@@ -111,6 +111,7 @@ RECORDS = {
     "a block that becomes a larger storage": record(17, 64) + record(19, 0, 65),
     "a storage of the pool that is disowned": NAME + KERNEL + op() + record(26, 0),
     "a storage that is not pinned": OUTSIDE + record(24, 0),
+    "an escape that ends without having begun": OUTSIDE + record(34, 0),
     "a step without a name": record(27, 0),
     "a scope that is left too many times": record(28) * 2000,
     "a truncated record": record(17),
