@@ -74,13 +74,15 @@ void OpCall::run_in_place(const OutOfBudgetReport& report) {
 }
 
 // A kernel that ran out of memory may have written a part of its outputs, and running it again on
-// those may give other results. It may also have drawn random numbers, which it must draw again.
+// those may give other results. It may also have drawn random numbers, which it must draw again, or
+// have changed the sizes of an `out` without getting memory for it.
 KernelLimits OpCall::find_limits() const {
   const auto draws_once = [this] {
     return traits_.random &&
            !repeatable_generator(traits_, keys_, session_.device(), stack_, argument_count_);
   };
-  return {.pageable = pageable(), .once = Paging::writes(operands_.all()) || draws_once()};
+  return {.pageable = pageable(),
+          .once = Paging::writes(operands_.all()) || traits_.outs != 0 || draws_once()};
 }
 
 bool OpCall::is_once() const {
