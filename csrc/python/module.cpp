@@ -133,6 +133,15 @@ py::dict dict_of(const Stats& stats) {
 
 namespace {
 
+void tell_of_outside_access(int thread) {
+  const py::gil_scoped_acquire gil;
+  try {
+    py::module_::import("recoup._patching.threads").attr("tell_of_outside_access")(thread);
+  } catch (py::error_already_set& error) {
+    error.discard_as_unraisable("recoup._patching.threads");
+  }
+}
+
 // setattr, or delattr if `attribute` is None, for a type that is implemented in C and that Python
 // does not let programs change.
 void put_in_type(const py::type& type, const py::str& name, const py::object& attribute) {
@@ -377,7 +386,8 @@ PYBIND11_MODULE(_C, module) {
       .let_go = [](int held) { PyGILState_Release(static_cast<PyGILState_STATE>(held)); },
       .references = [](const void* object) -> std::int64_t {
         return Py_REFCNT(static_cast<PyObject*>(const_cast<void*>(object)));
-      }};
+      },
+      .outside_access = &recoup::tell_of_outside_access};
   recoup::set_interpreter_lock(kGil);
   recoup::install_hook();  // an exception is an ImportError
   module.attr("hook") = recoup::hook_name();

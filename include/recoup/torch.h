@@ -227,6 +227,10 @@ struct InterpreterLock {
   // The reference count of a live object of the interpreter. Called without the lock, so the count
   // may be out of date.
   std::int64_t (*references)(const void* object);
+  // Tells the program that a thread outside of the scope has accessed an evicted tensor, which
+  // raises an error there. `thread`: the system's number of that thread. Called on another thread,
+  // which does not have the lock.
+  void (*outside_access)(int thread);
 };
 // Installs the functions. `lock` must live as long as the process.
 RECOUP_API void set_interpreter_lock(const InterpreterLock& lock);

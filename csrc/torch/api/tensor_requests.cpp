@@ -9,6 +9,7 @@
 #include "csrc/torch/ops/overrides.h"
 #include "csrc/torch/ops/traits_table.h"
 #include "csrc/torch/session/allocator.h"
+#include "csrc/torch/session/evicted_access.h"
 #include "csrc/torch/session/session.h"
 #include "csrc/torch/session/sessions.h"
 #include "csrc/torch/storages/private_memory.h"
@@ -24,8 +25,10 @@ namespace {
 
 // Replays run only on threads of the scope.
 void require_resident(const Session& session, const detail::Engine& engine, StorageId storage) {
-  TORCH_CHECK(detail::on_scope_thread() || engine.value(engine.current(storage)).resident(),
-              session.tensors().evicted_message());
+  if (!detail::on_scope_thread() && !engine.value(engine.current(storage)).resident()) {
+    detail::tell_of_outside_access();
+    TORCH_CHECK(false, session.tensors().evicted_message());
+  }
 }
 
 // The suspended session that evicted the tensor; null if there is none. Call it in a Visit.

@@ -1,6 +1,13 @@
 #include "csrc/torch/compat/interpreter.h"
 
+#include <unistd.h>
+
 #include <atomic>
+#include <chrono>
+#include <future>
+#include <memory>
+#include <system_error>
+#include <thread>
 
 #include "recoup/torch.h"
 
@@ -36,6 +43,25 @@ WithInterpreter::~WithInterpreter() {
   if (held_) {
     interpreter_lock.load(std::memory_order_acquire)->let_go(state_);
   }
+}
+
+void tell_program_of_outside_access() {
+  const InterpreterLock* const lock = interpreter_lock.load(std::memory_order_acquire);
+  if (lock == nullptr || !lock->running()) {
+    return;
+  }
+  auto done = std::make_shared<std::promise<void>>();
+  const std::future<void> told = done->get_future();
+  try {
+    std::thread([lock, done, thread = gettid()] {
+      lock->outside_access(thread);
+      done->set_value();
+    }).detach();
+  } catch (const std::system_error&) {  // no thread is left; the error of the access matters more
+    return;
+  }
+  const WithoutInterpreter waiting;
+  (void)told.wait_for(std::chrono::seconds(1));
 }
 
 std::int64_t references_to(const void* object) {

@@ -38,6 +38,11 @@ class WithInterpreter {
   int state_ = 0;  // the interpreter's
 };
 
+// Tells the program that this thread, outside of the scope, accesses an evicted tensor, and waits
+// for that at most a second. The thread may hold a lock that the holder of the interpreter's lock
+// waits for, so another thread takes the interpreter's lock. No effect without an interpreter.
+void tell_program_of_outside_access();
+
 // The interpreter's reference count of a live Python object; it may have changed on return. 0
 // without an interpreter. Waits for no lock, so it may be called under recoup's locks.
 [[nodiscard]] std::int64_t references_to(const void* object);

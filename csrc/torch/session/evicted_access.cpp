@@ -8,16 +8,22 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <string>
 #include <string_view>
 
 #include "csrc/base/strings.h"
 #include "csrc/torch/compat/errors.h"
 #include "csrc/torch/compat/imported_calls.h"
+#include "csrc/torch/compat/interpreter.h"
+#include "csrc/torch/compat/scope_thread.h"
 #include "csrc/torch/session/allocator.h"
 
 namespace recoup::detail {
 namespace {
+
+// Whether the program was told of an outside access in the last scope that began.
+std::atomic<bool> told{false};
 
 bool share_memory(const c10::Storage& one, const c10::Storage& other) {
   return !is_evicted(*one.unsafeGetStorageImpl()) && !is_evicted(*other.unsafeGetStorageImpl()) &&
@@ -73,16 +79,27 @@ std::string who_asked() {
 
 [[noreturn]] void refuse(const c10::StorageImpl* storage) {
   if (is_evicted(*storage)) {
-    const auto& told =
-        const_cast<c10::StorageImpl*>(storage)->get_extra_meta().custom_data_ptr_error_msg_;
-    TORCH_CHECK(false, told.value_or(evicted_message()), ". It was accessed by ", who_asked());
+    const std::string reason = const_cast<c10::StorageImpl*>(storage)
+                                   ->get_extra_meta()
+                                   .custom_data_ptr_error_msg_.value_or(evicted_message());
+    if (reason == evicted_message()) {  // not of a scope that is suspended or has ended
+      tell_of_outside_access();
+    }
+    TORCH_CHECK(false, reason, ". It was accessed by ", who_asked());
   }
   storage->throw_data_ptr_access_error();
 }
 
 }  // namespace
 
+void tell_of_outside_access() {
+  if (!on_scope_thread() && !told.exchange(true)) {
+    tell_program_of_outside_access();
+  }
+}
+
 void answer_questions_outside_ops() {
+  told = false;
   const std::array<ImportedCall, 2> calls = {
       ImportedCall{"_ZN3c1020isSharedStorageAliasERKNS_7StorageES2_",
                    reinterpret_cast<void*>(&share_memory)},

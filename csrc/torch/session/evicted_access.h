@@ -15,4 +15,9 @@ namespace recoup::detail {
 // To be called when a scope begins.
 void answer_questions_outside_ops();
 
+// To be called before an access to an evicted tensor of an open scope is refused. If this thread is
+// outside of the scope, the interpreter tells the program, at the first access in each scope: the
+// thread may ignore the error, and another thread of the program may wait for it forever.
+void tell_of_outside_access();
+
 }  // namespace recoup::detail

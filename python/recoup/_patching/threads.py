@@ -5,11 +5,13 @@ import contextlib
 import functools
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from recoup import _C
 from recoup._patching.patches import Patches, Replacement
+from recoup.warning import RecoupWarning
 
 
 @contextlib.contextmanager
@@ -69,3 +71,22 @@ PATCHES = Patches(
     ]
 )
 """Installed while a scope is active."""
+
+
+def _warn(message: str) -> None:
+    warnings.warn(f"recoup: {message}", RecoupWarning, stacklevel=2)
+
+
+say: Callable[[str], None] = _warn
+"""Tells the user of an error that the program may hide; `recoup run` writes to stderr instead."""
+
+
+def tell_of_outside_access(native_id: int) -> None:
+    """Tells the user that this thread accesses an evicted tensor; called once in each scope."""
+    names = [each.name for each in threading.enumerate() if each.native_id == native_id]
+    say(
+        f"thread {names[0] if names else native_id!r} is outside the budget scope and accessed an "
+        "evicted tensor, which is an error there. Another thread that waits for its results may "
+        "wait forever. Start the thread inside the scope, or run its work in `with "
+        "recoup.carry():`"
+    )

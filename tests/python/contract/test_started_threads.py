@@ -29,7 +29,7 @@ def no_hang() -> Iterator[None]:
     import faulthandler
 
     # pytest has replaced sys.stderr.
-    faulthandler.dump_traceback_later(120, exit=True, file=sys.__stderr__)
+    faulthandler.dump_traceback_later(300, exit=True, file=sys.__stderr__)
     yield
     faulthandler.cancel_dump_traceback_later()
 
@@ -134,7 +134,7 @@ def test_a_simulation_makes_the_decisions_of_the_live_run(
         program()
     trace = recoup.Trace.read(path)
     budget = trace.unbudgeted_peak_bytes() * (6 if spill is None else 3) // 10
-    options: dict[str, Any] = {"cost_model": "bytes", "planning": "wait", "spill": spill}
+    options: dict[str, Any] = {"policy": "recoup", "cost_model": "bytes", "spill": spill}
     with recoup.budget(budget, profile="decisions", **split(options)) as run:
         program()
     simulation = trace.simulate(budget, decisions=True, max_time_ratio=0, **split(options))
@@ -361,3 +361,57 @@ def test_ctrl_c_while_a_prefetch_thread_waits(waits: str, delay: float) -> None:
 def _run(program: str, *command: str) -> subprocess.CompletedProcess[str]:
     words = [sys.executable, *(command or ("-c", program))]
     return subprocess.run(words, capture_output=True, text=True, timeout=100, check=False)
+
+
+# The main thread waits forever for a thread outside of the scope, which hides its errors.
+_WAITS_FOREVER = """
+import ctypes, queue, sys, threading, torch, recoup
+
+def program():
+    values = [torch.full((4096,), float(i)).mul(2) for i in range(100)]
+    results = queue.Queue()
+    def work(*_):
+        recoup._C.carry(False)
+        for value in values:
+            try:
+                value.sum()
+            except RuntimeError:
+                pass
+        print("over", file=sys.stderr, flush=True)
+    {start}
+    results.get()
+
+{scope}program()
+"""
+_STARTS = {
+    "Thread": "threading.Thread(target=work, name='loader').start()",
+    "pthread_create": "run = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(work); "
+    "ctypes.CDLL(None).pthread_create("
+    "ctypes.byref(ctypes.c_ulong()), None, run, None)",
+}
+
+
+@pytest.mark.parametrize("start", _STARTS)
+@pytest.mark.parametrize("command", [True, False], ids=["recoup run", "python"])
+def test_a_hidden_error_is_printed_while_the_program_waits(
+    start: str, command: bool, tmp_path: Path
+) -> None:
+    scope = "" if command else "with recoup.budget('1MiB'): "
+    program = _WAITS_FOREVER.replace("{start}", _STARTS[start]).replace("{scope}", scope)
+    (tmp_path / "program.py").write_text(program)
+    words = ["-m", "recoup", "run", "--budget", "1MiB"] if command else []
+    lines: list[str] = []
+    with subprocess.Popen(
+        [sys.executable, *words, str(tmp_path / "program.py")], stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            lines.append(line)
+            if line == "over\n":
+                break
+        assert process.poll() is None, "".join(lines)
+        process.kill()
+    said = [line for line in lines if "recoup.carry():" in line]
+    assert len(said) == 1, lines
+    assert ("recoup run: " if command else "RecoupWarning: recoup: ") in said[0]
+    assert ("thread 'loader' is outside" in said[0]) == (start == "Thread")

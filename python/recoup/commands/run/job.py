@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from recoup._patching import threads
 from recoup._reporting.files import write_atomically
 from recoup._reporting.moments import chrome_json
 from recoup._reporting.page_data import page_data
@@ -48,6 +49,7 @@ class Job:
             # Not at the end: loading a module may execute code from text, and then Python
             # forgets that Ctrl-C ended the program.
             importlib.import_module("recoup.page")
+        threads.say = lambda message: self._own.say(f"recoup run: {message}")
         self._run = self._budget.__enter__()
         if self._options.progress:
             self._progress = Progress(self._run.stats, self._own)

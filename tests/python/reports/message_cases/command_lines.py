@@ -25,6 +25,21 @@ STUBBORN = """\
     except BaseException:
         pass
 """
+OUTSIDE = """\
+import threading
+import recoup, torch
+value = torch.ones(4096).mul(2)
+recoup.evict(value)
+def work():
+    recoup._C.carry(False)
+    try:
+        value.sum()
+    except RuntimeError:
+        pass
+thread = threading.Thread(target=work, name="loader")
+thread.start()
+thread.join()
+"""
 PROGRAMS = {
     "train.py": TRAIN.format(steps=6),
     "short.py": TRAIN.format(steps=1),
@@ -37,6 +52,7 @@ PROGRAMS = {
     "argued.py": "import argparse\nargparse.ArgumentParser().parse_args()\n",
     "removes.py": "import shutil\nshutil.rmtree('out')\n" + TRAIN.format(steps=3),
     "stubborn.py": TRAIN.format(steps=1000).replace("    optimizer.step()", STUBBORN),
+    "outside.py": OUTSIDE,
     "some.json": "{}",
 }
 NO_STEPS = trace_files.file(trace_files.NAME + trace_files.KERNEL + trace_files.op())
@@ -93,6 +109,7 @@ recoup run {BUDGET} --option cost_model=bytes train.py
 recoup run {BUDGET} empty.py
 recoup run {BUDGET} big.py
 recoup run {BUDGET} argued.py --policy lru
+recoup run {BUDGET} --quiet outside.py
 """, files=PROGRAMS)  # fmt: skip
 
 RUN_MASKED = commands(f"""
