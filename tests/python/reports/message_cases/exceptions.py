@@ -68,6 +68,7 @@ EXCEPTIONS = [
         _RARE,
     ),
     Exempt(r"_memory/watcher\.py", "does not follow the machine's memory now", _MACHINE),
+    Exempt(r"offline/batch_size\.py", "the margin is a batch of", _RARE),
     Exempt(r"commands/compare/command\.py", "the tier", _TEXT),
     Exempt(r"recoup/stats\.py", "", _BUG),
     Exempt(r"bench/(against|rounds|real/runner)\.py", "bits|ended by|failed", _BUG),

@@ -19,6 +19,14 @@ print_help(lambda: (kept := torch.ones(1 << 17).numpy(), changed(1), torch.ones(
 run, made = suspended()
 print(*run.failures()[0].help, sep="\\n")
 ---
+x = torch.ones(1 << 10)
+try:
+    with recoup.budget("1MiB") as run:
+        x.add(1)
+        run.set_budget(1024)
+except recoup.OutOfBudgetError:
+    print(*run.failures()[0].help, sep="\\n")
+---
 print_help(lambda: torch.ones(1 << 20), block_size="64KiB")
 ---
 print(*help_of(asked_bytes=8 << 20, evictable_bytes=9 << 20, largest_window_bytes=7 << 20))
