@@ -68,7 +68,6 @@ EXCEPTIONS = [
         _RARE,
     ),
     Exempt(r"_memory/watcher\.py", "does not follow the machine's memory now", _MACHINE),
-    Exempt(r"offline/batch_size\.py", "the margin is a batch of", _RARE),
     Exempt(r"commands/compare/command\.py", "the tier", _TEXT),
     Exempt(r"recoup/stats\.py", "", _BUG),
     Exempt(r"bench/(against|rounds|real/runner)\.py", "bits|ended by|failed", _BUG),
@@ -114,4 +113,5 @@ EXCEPTIONS = [
     Exempt(r"picture\.py|recoup/_reporting/page_data\.py|csrc/python/trace_module\.cpp", "", _TEXT),
     Exempt(r"recoup/words\.py", "", _TEXT),
     Exempt(r"commands/bottom_line\.py|commands/offline/order_arguments\.py", "", _TEXT),
+    Exempt(r"offline/batch_size\.py", "the margin is a batch of", _RARE),
 ]
