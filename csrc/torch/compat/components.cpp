@@ -92,8 +92,9 @@ std::optional<CompositeShell> CompositeShell::of(const at::Tensor& tensor) {
     if (shell.quantizer_->qscheme() != at::kPerTensorAffine) {
       return std::nullopt;  // the quantizer has tensors
     }
-  } else if (dynamic_cast<const at::SparseCsrTensorImpl*>(impl) == nullptr) {
-    return std::nullopt;
+  } else if (dynamic_cast<const at::SparseCsrTensorImpl*>(impl) == nullptr ||
+             impl->layout() == c10::kSparseBsc) {
+    return std::nullopt;  // replays of ops on BSC tensors fail: kernels ask for their rows
   }
   shell.sizes_.assign(impl->sizes().begin(), impl->sizes().end());
   bool plain = true;

@@ -49,7 +49,7 @@ void for_each_description(const at::Tensor& tensor,
                           c10::function_ref<void(const c10::Storage&)> visit);
 
 // What a composite tensor has in addition to the bytes of its parts, so that it can be rebuilt:
-// of a sparse tensor (COO, CSR, CSC, BSR, BSC) or one that is quantized with one scale. It holds no
+// of a sparse tensor (COO, CSR, CSC, BSR) or one that is quantized with one scale. It holds no
 // tensor.
 class CompositeShell {
  public:

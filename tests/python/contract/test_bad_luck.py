@@ -373,11 +373,20 @@ def test_opaque_tensors_may_outlive_the_scope() -> None:
     assert (run.returncode, run.stdout) == (0, "fine\n"), run.stderr[-2000:]
 
 
-def test_results_of_ops_on_unusual_tensors_are_non_recomputable() -> None:
-    with recoup.budget("64MiB"):
+def test_results_of_ops_on_sparse_tensors_are_replayed() -> None:
+    with recoup.budget("64MiB") as run:
         coo = STRANGE["coo"]()
         dense, product = coo.to_dense(), coo @ torch.ones(32, 64)
-        assert not recoup.evict(dense) and not recoup.evict(product)
+        before = dense.clone(), product.clone()
+        assert recoup.evict(dense) and recoup.evict(product)
+        assert torch.equal(dense, before[0]) and torch.equal(product, before[1])
+        assert run.stats().replays >= 2
+
+
+def test_results_of_ops_on_bsc_tensors_are_non_recomputable() -> None:
+    with recoup.budget("64MiB"):
+        dense = STRANGE["bsc"]().to_dense()
+        assert not recoup.evict(dense)
         assert recoup.evict(dense * 2)
 
 

@@ -212,9 +212,6 @@ for step in range(int(os.environ.get("STEPS", 2))):
         x = torch.from_numpy(numpy.full((256, 64), 2, dtype="float32"))
     if "TWICE" in os.environ:
         model(x)
-    if "UNWRITTEN" in os.environ:
-        torch.full((256, 64), float(os.getpid()))
-        x = x * torch.empty(256, 64)
     if "MORE" in os.environ:
         model.register_buffer("more", torch.ones(int(os.environ["MORE"])))
     run = model
@@ -251,7 +248,6 @@ recoup verify varies.py -- SCALE=2
 recoup verify varies.py -- MORE=3
 recoup verify MORE=2 varies.py -- varies.py
 recoup verify MORE=2 varies.py -- MORE=3
-recoup verify varies.py -- UNWRITTEN=1
 recoup verify --record out/digests removes.py
 recoup verify --record digests varies.py
 recoup verify --against some.json varies.py
