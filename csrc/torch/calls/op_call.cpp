@@ -434,10 +434,10 @@ void OpCall::arm_storages() {
   }
   for (const FreshStorage& fresh : fresh_.storages()) {
     c10::StorageImpl& storage = *FreshResults::record(fresh).impl;
-    if (traits_.repeatable) {
-      storages.arm(storage);
-    } else {
+    if (traits_.uninitialized) {
       storages.arm_undefined(storage);
+    } else {
+      storages.arm(storage);
     }
   }
 }

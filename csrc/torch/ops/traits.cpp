@@ -370,7 +370,8 @@ OpTraits traits_of(const c10::OperatorHandle& op, bool allowed, Reach reach) {
       base.find("mm") != std::string::npos || base.find("conv") != std::string::npos ||
       base.find("linear") != std::string::npos || base.find("attention") != std::string::npos ||
       base.find("rnn") != std::string::npos;
-  traits.repeatable = (own || allowed || traits.compiled) && !kUninitialized.contains(base) &&
+  traits.uninitialized = own && kUninitialized.contains(base);
+  traits.repeatable = (own || allowed || traits.compiled) && !traits.uninitialized &&
                       !kNotRepeatable.contains(base) && !rebinds;
   traits.overwritable = own && !schema.is_mutable() && !kInSteps.contains(base) && !traits.random &&
                         !schema.argumentIndexWithName("memory_format") &&

@@ -54,6 +54,7 @@ struct OpTraits {
   bool overridden = false;       // an op of ATen's with a kernel of other code
   bool own_kernel = false;       // an op of ATen's with its own kernel
   bool repeatable = false;       // may be replayed
+  bool uninitialized = false;    // its results hold bytes that nothing has written
   bool random = false;           // draws from a generator
   bool captures = false;         // may keep its tensors after its return: they escape
   bool collective = false;       // of c10d: Note [In collective]
