@@ -70,7 +70,7 @@ void stop_planning_at_exit() {
 }
 void unlock_in_child() {
   Visit::forget_others();
-  Sessions::for_each([](Session& session) { session.forget_turns_of_others(); });
+  Sessions::for_each([](Session& session) { session.forget_other_threads(); });
   Sessions::for_each([](Session& session) { session.leave_collectives_to_parent(); });
   unlock_sessions();
   renew_generator_in_child();

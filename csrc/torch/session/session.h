@@ -64,7 +64,11 @@ class Session {
     turns_.begin(mutex_, lock, [this] { return engine_.replaying(); }, next);
   }
   void end_turn(const EngineLock& lock) { turns_.end(lock); }
-  void forget_turns_of_others() { turns_.forget_others(); }
+  // To be called in the child of a fork.
+  void forget_other_threads() {
+    mutex_.forget_others();
+    turns_.forget_others();
+  }
 
   // ---- parts; the argument proves that the caller holds this session's lock ----
   [[nodiscard]] Engine& engine(const EngineLock& lock) { return under(lock, engine_); }

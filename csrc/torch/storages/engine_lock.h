@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <memory>
 #include <mutex>
 #include <thread>
 
@@ -53,6 +54,13 @@ class EngineMutex {
     return wait_while_locked(done, [this, end](auto& held) {
       return changed_.wait_until(held, end) == std::cv_status::no_timeout;
     });
+  }
+
+  // To be called in the child of a fork, which has no other thread, with the lock held. Another
+  // thread of the parent may have been in a call of the condition variable, which has a mutex.
+  void forget_others() {
+    std::construct_at(&changed_);
+    waiting_ = 0;
   }
 
   // To be used with the lock held.
