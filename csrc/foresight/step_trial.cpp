@@ -115,7 +115,7 @@ Options engine_options(const RecordedStep& step, Bytes budget) {
   if (options.addresses <= Bytes(0)) {
     options.addresses = options.budget - options.outside;
   }
-  options.budget = budget - step.unseen;
+  options.budget = budget;
   options.cost_model = CostModel::kMeasured;  // costs are those of the record
   options.evict_after_op = false;
   options.verify = false;
@@ -188,6 +188,7 @@ TrialResult StepTrial::run(const Options& options, const StepScore* score, const
     simulator.begin_in(step_.pool);
   }
   simulator.begin_with_window(step_.window);
+  simulator.begin_with_unseen(step_.unseen);
   engine.learn_from(step_.placer, step_.enough);
   simulator.set_most_replay_cost(most);
   const SimulationResult ran = simulator.run();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <boost/intrusive/set.hpp>
+#include <utility>
 #include <vector>
 
 #include "csrc/base/check.h"
@@ -171,28 +172,22 @@ Pool::Pool(const PoolOptions& options) : impl_(std::make_unique<Impl>()) {
   impl_->options = options;
   impl_->options.segment_size =
       Bytes((options.segment_size.count() + alignment - 1) / alignment * alignment);
-  grow(options.capacity);
+  set_end(options.capacity);
 }
 
 Pool::~Pool() = default;
 
-void Pool::grow(Bytes capacity) {
-  const std::int64_t alignment = impl_->options.alignment.count();
-  const std::int64_t wanted = capacity.count() / alignment * alignment;
-  RECOUP_CHECK(wanted >= impl_->capacity, "a pool does not shrink");
-  const std::int64_t from = impl_->capacity;
-  impl_->capacity = wanted;
-  impl_->append_free(from, wanted);
-}
-
-void Pool::shrink(Bytes capacity) {
+void Pool::set_end(PoolOffset end) {
   Impl& impl = *impl_;
   const std::int64_t alignment = impl.options.alignment.count();
-  const std::int64_t wanted = capacity.count() / alignment * alignment;
-  RECOUP_CHECK(wanted > 0 && wanted <= impl.capacity);
-  while (impl.capacity > wanted) {
+  const std::int64_t wanted = end.count() / alignment * alignment;
+  RECOUP_CHECK(wanted >= 0);
+  if (impl.capacity < wanted) {
+    const std::int64_t from = std::exchange(impl.capacity, wanted);
+    impl.append_free(from, wanted);
+  }
+  while (impl.capacity > wanted && impl.at(impl.last).free) {
     Block& last = impl.at(impl.last);
-    RECOUP_CHECK(last.free, "a pool shrinks by what is free");
     impl.free_index.erase(impl.free_index.iterator_to(last));
     if (last.offset >= wanted) {
       impl.capacity = last.offset;

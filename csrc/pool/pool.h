@@ -51,10 +51,8 @@ class Pool {
   // Frees the block and merges it with free neighbors. A later block may reuse the id.
   void free(BlockId block);
 
-  // Adds free bytes at the high end.
-  void grow(Bytes capacity);
-  // Removes bytes at the high end, which must be free.
-  void shrink(Bytes capacity);
+  // Moves the high end to `end`, or to that of the last block that is taken beyond.
+  void set_end(PoolOffset end);
 
   // The taken block that starts exactly at `offset`, if there is one. O(1).
   [[nodiscard]] std::optional<BlockId> find(PoolOffset offset) const;

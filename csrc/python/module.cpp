@@ -85,6 +85,7 @@ py::dict dict_of(const Stats& stats) {
   RECOUP_FIELD(in_place_results);
   RECOUP_FIELD(paged_allocations);
   RECOUP_FIELD(paged_bytes);
+  RECOUP_FIELD(given_back_bytes);
   RECOUP_FIELD(freezes);
   RECOUP_FIELD(frozen_values);
   RECOUP_FIELD(old_version_copies);

@@ -74,14 +74,18 @@ void Simulator::fill_pool() {
   if (trace_.device.bounces) {
     (void)engine_->reserve_bounce();
   }
-  if (first_window_ > Bytes(0)) {
-    charge_window(first_window_);
-  }
   for (const StartingPool::Place& place : starting_pool_.others) {
     (void)engine_->allocate(place.size, place.offset);
   }
   for (const std::optional<StartingPool::Place>& place : starting_pool_.blocks) {
     first_blocks_.push_back(place ? engine_->allocate(place->size, place->offset) : BlockId());
+  }
+  // After the blocks: charges outside move the end of the pool, and a block may lie beyond.
+  if (unseen_ > Bytes(0)) {
+    (void)engine_->user().pin(engine_->add_external(&unseen_, unseen_, Engine::Charge::kWindow));
+  }
+  if (first_window_ > Bytes(0)) {
+    charge_window(first_window_);
   }
 }
 

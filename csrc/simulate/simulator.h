@@ -60,6 +60,8 @@ class Simulator final : private Device {
   void begin_in(StartingPool pool) { starting_pool_ = std::move(pool); }
   // Charges the window of paged memory from the beginning; 0: when it is needed.
   void begin_with_window(Bytes window) { first_window_ = window; }
+  // Charges bytes outside the pool, for the whole run, that belong to no storage of the program.
+  void begin_with_unseen(Bytes unseen) { unseen_ = unseen; }
   // Ends the run as too slow if replays cost more.
   void set_most_replay_cost(Nanoseconds most) { most_replay_cost_ = most; }
   // Knowledge for a policy that looks ahead; otherwise null.
@@ -131,6 +133,7 @@ class Simulator final : private Device {
   std::unordered_map<std::uint32_t, std::vector<PinTicket>> pins_;  // by number of the storage
   std::size_t event_ = 0;                                           // number of the current event
   std::vector<Operand> operands_;
+  Bytes unseen_{0};        // bytes outside the pool that belong to no storage of the program
   Bytes first_window_{0};  // the window of paged memory that is charged from the beginning
   WindowCharge window_;
   bool in_parts_ = false;  // whether room is held for the parts of an op on lists

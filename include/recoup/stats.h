@@ -43,6 +43,7 @@ struct Stats {
   std::int64_t in_place_results = 0;   // results that took the block of an operand
   std::int64_t paged_allocations = 0;  // allocations of kernels in paged memory
   std::int64_t paged_bytes = 0;        // bytes of these allocations
+  std::int64_t given_back_bytes = 0;   // bytes of pages that were given back to the system
   std::int64_t imports = 0;  // external storages that were moved into the pool or the spill tier
   std::int64_t imported_bytes = 0;        // bytes of these storages
   std::int64_t spills = 0;                // values written to the spill tier

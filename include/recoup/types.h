@@ -142,6 +142,7 @@ class Bytes {
   }
   friend constexpr Bytes operator+(Bytes a, Bytes b) { return a += b; }
   friend constexpr Bytes operator-(Bytes a, Bytes b) { return a -= b; }
+  friend constexpr Bytes operator-(Bytes a) { return Bytes(0) - a; }
   friend constexpr auto operator<=>(Bytes, Bytes) = default;
   friend constexpr bool operator==(Bytes, Bytes) = default;
 

@@ -72,6 +72,9 @@ class Stats:
     """Allocations of ops in paged memory, because they did not fit: `Options(page_window=...)`."""
     paged_bytes: int
     """Bytes of these allocations."""
+    given_back_bytes: int
+    """Bytes of the scope's memory that were given back to the system, because bytes outside it were
+    charged. A later use of these pages is a page fault. 0 in a simulation."""
     freezes: int
     """Writes that changed a value with dependents."""
     frozen_values: int
@@ -250,6 +253,7 @@ STATS_GROUPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "in_place_results",
             "paged_allocations",
             "paged_bytes",
+            "given_back_bytes",
             "freezes",
             "frozen_values",
             "old_version_copies",

@@ -88,7 +88,8 @@ class Device {
   // The sizes in which the pool's memory is committed and given back to the system. Called while
   // the engine is constructed. By default no memory is given back.
   [[nodiscard]] virtual PageSizes page_sizes() const { return {}; }
-  // Gives the memory of these unused whole pages back to the system.
+  // Gives the memory of these unused whole pages back to the system. `to` may be beyond the pool's
+  // addresses, by less than a huge page.
   virtual void discard(PoolOffset /*from*/, PoolOffset /*to*/) noexcept {}
 
   // Copies `size` bytes into the pool. The ranges may overlap.

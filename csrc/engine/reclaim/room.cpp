@@ -47,16 +47,24 @@ BlockId Room::take_block(Bytes nbytes, std::optional<PoolOffset> at) {
     disturber_.before_allocation(size);
   }
   std::optional<BlockId> block = at ? std::nullopt : handover_.take(nbytes);
+  if (!block) {
+    context_.end_pool();
+  }
   if (!block && context_.shortfall(size) <= Bytes(0)) {
     block = at ? pool_.allocate_at(*at, size) : find_block(size);
     RECOUP_CHECK(block || !at, "something is in the way");
   }
   const std::int64_t evictions = stats.evictions;
   if (!block) {
+    leave_beyond();
     make_room(size);
     block = find_block(size);
     RECOUP_CHECK(block.has_value());
+    context_.end_pool();
     stats.made_room_bytes += size.count();
+  }
+  if (pool_.offset(*block) + size > context_.pool_end()) [[unlikely]] {
+    placed_beyond_ += size;
   }
   context_.charges.add_kernel_block(size);
   pages_.touch(pool_.offset(*block), size);
@@ -121,6 +129,9 @@ void Room::make_room(Bytes size) {
       continue;
     }
     const bool in_vain = missing <= Bytes(0) && !can_be_one_piece(size);
+    if (in_vain && use_all_addresses(size)) {
+      break;
+    }
     if (!in_vain && (evictor_.evict_one({.size = size, .shortfall = std::max(missing, Bytes(0))}) ||
                      evict_soft_pinned())) {
       continue;
@@ -136,6 +147,9 @@ void Room::make_room(Bytes size) {
     if (in_vain || (!non_recomputables_.drop_one(missing) && !importer_.bring_in())) {
       // An op that is run again with defragmented memory need not wait.
       const bool fragmented = missing <= Bytes(0);
+      if (fragmented && use_all_addresses(size)) {
+        break;
+      }
       if (!(fragmented && enough_.again()) && wait_for_more(fragmented ? size : missing)) {
         continue;
       }
@@ -181,6 +195,36 @@ bool Room::can_be_one_piece(Bytes size) const {
   return Compactor(pool_).largest_window([this](ValueId owner) {
     return owner.valid() && context_.lineage[owner].clearable();
   }) >= size;
+}
+
+// Note [End of the pool]
+// The pool has addresses for the whole budget. Bytes that are charged outside of it can then never
+// be used in it at the same time. If blocks were placed at all addresses nevertheless, their pages
+// would be given back and faulted in again in each step: Note [Footprint]. So the pool ends where
+// the charges outside begin, and makes room as if it had no addresses beyond. A block that fits
+// nowhere else is placed beyond. While it is there, the pool ends with it, and others are placed
+// before it. When as many bytes have been placed beyond as the pool holds, all blocks slide down.
+void Room::leave_beyond() {
+  if (placed_beyond_ > pool_.used()) {
+    placed_beyond_ = Bytes(0);
+    mover_.slide();
+    context_.end_pool();
+  }
+}
+
+// Moves the end of the pool beyond the charges outside, for one allocation: Note [End of the pool].
+// False: this does not help, and the end stays.
+bool Room::use_all_addresses(Bytes size) {
+  // First the op is run again with defragmented memory.
+  if (enough_.again() || pool_.capacity() == context_.addresses_end()) {
+    return false;
+  }
+  pool_.set_end(context_.addresses_end());
+  if (pool_.largest_free() >= size) {
+    return true;
+  }
+  context_.end_pool();
+  return false;
 }
 
 // Takes one step, and returns the new value of `lost`. nullopt: nothing can be done.
@@ -262,7 +306,7 @@ void Room::charge_external(Bytes size) {
           "they are charged for memory outside the pool, such as a tensor made outside the scope");
     }
   }
-  context_.charges.external += size;
+  context_.charge_outside(size);
   context_.count_peak();
   pages_.charged_outside();
 }
@@ -288,9 +332,7 @@ void Room::grow(Bytes budget) {
   RECOUP_CHECK(budget > options.budget);
   options.budget = budget;
   context_.placer.set_budget(budget);
-  if (options.addresses <= Bytes(0)) {
-    pool_.grow(capacity_in(options, budget));
-  }
+  context_.end_pool();
 }
 
 void Room::shrink(Bytes budget, Announce announce) {
@@ -339,13 +381,14 @@ void Room::shrink(Bytes budget, Announce announce) {
 // All blocks lie within the smaller pool.
 void Room::set_smaller(Bytes budget) {
   Options& options = context_.options;
+  const PoolOffset before = context_.addresses_end();
   options.budget = budget;
   context_.placer.set_budget(budget);
   if (options.addresses <= Bytes(0)) {
-    const Bytes before = pool_.capacity();
-    const Bytes capacity = capacity_in(options, budget);
-    pool_.shrink(capacity);
-    pages_.shrunk(capacity, before);
+    context_.end_pool();
+    const PoolOffset end = context_.addresses_end();
+    RECOUP_CHECK(pool_.capacity() <= end, "a smaller budget has no room for the pool");
+    pages_.shrunk(end, before);
   }
 }
 

@@ -94,6 +94,8 @@ class Room {
   void make_room(Bytes size);
   [[nodiscard]] Nanoseconds make_one_piece(Bytes size, Nanoseconds lost);
   [[nodiscard]] bool can_be_one_piece(Bytes size) const;
+  [[nodiscard]] bool use_all_addresses(Bytes size);
+  void leave_beyond();
   std::optional<Nanoseconds> reclaim(const RoomRequest& request, Nanoseconds lost);
   [[nodiscard]] std::optional<Step> planned_step(const RoomRequest& request, Nanoseconds lost);
   [[nodiscard]] std::optional<Step> cheapest_step(const RoomRequest& request, Nanoseconds lost);
@@ -125,6 +127,7 @@ class Room {
   CopyWaiter copy_waiter_;
   const std::array<Reclaimer*, 3> ways_;  // all reclaimers
   const WaitingReplay* replay_ = nullptr;
+  Bytes placed_beyond_{0};  // size of blocks placed beyond the end of the pool since the last slide
 };
 
 }  // namespace recoup::detail

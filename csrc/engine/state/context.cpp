@@ -9,6 +9,12 @@
 namespace recoup::detail {
 namespace {
 
+Bytes addresses_in(const Options& options) {
+  const Bytes addresses =
+      options.addresses > Bytes(0) ? options.addresses : options.budget - options.outside;
+  return capacity_in(options, addresses + options.outside);
+}
+
 PoolOptions pool_options(const Options& options) {
   if (options.budget <= Bytes(0)) {
     throw std::invalid_argument("a budget must be at least 1 byte");
@@ -24,9 +30,7 @@ PoolOptions pool_options(const Options& options) {
                                         recoup::to_string(options.outside), ", and the budget, ",
                                         recoup::to_string(options.budget), ", must be larger"));
   }
-  const Bytes addresses =
-      options.addresses > Bytes(0) ? options.addresses : options.budget - options.outside;
-  return {.capacity = capacity_in(options, addresses + options.outside),
+  return {.capacity = addresses_in(options),
           .segment_size = options.block_size,
           .alignment = options.alignment};
 }
@@ -69,13 +73,12 @@ Bytes bounce_size(const Options& options) {
   return std::min(Bytes((units + 1) * alignment), kMost);
 }
 
+PoolOffset Context::addresses_end() const { return addresses_in(options); }
+
 void Context::take_from_outside(Bytes size) {
   RECOUP_CHECK(size <= options.outside);
-  charges.external -= size;
   options.outside -= size;
-  if (options.addresses <= Bytes(0)) {
-    pool.grow(capacity_in(options, options.budget));
-  }
+  charge_outside(-size);
 }
 
 Context::Context(const Options& all_options, Device& its_device)

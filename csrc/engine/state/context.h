@@ -76,6 +76,18 @@ struct Context {
     }
     return costs.learn(kind, measured);
   }
+  // All addresses of the pool, as an offset of their end.
+  [[nodiscard]] PoolOffset addresses_end() const;
+  // Counts bytes outside the pool, and moves its end: Note [End of the pool].
+  void charge_outside(Bytes size) {
+    charges.external += size;
+    end_pool();
+  }
+  // Where the pool ends, unless blocks beyond are taken.
+  [[nodiscard]] PoolOffset pool_end() const {
+    return std::max(Bytes(0), addresses_end() - (charges.external - options.outside));
+  }
+  void end_pool() { pool.set_end(pool_end()); }
   // Adds bytes of Options::outside, which are no longer in use outside, to the pool.
   void take_from_outside(Bytes size);
   // The price of all moves so far.

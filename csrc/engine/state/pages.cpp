@@ -14,7 +14,7 @@ void Pages::touch(PoolOffset from, Bytes size) {
 }
 
 void Pages::charged_outside() {
-  if (footprint_.start(context_.pool.capacity())) {
+  if (footprint_.start(context_.addresses_end())) {
     fit();
   }
 }
@@ -26,7 +26,7 @@ void Pages::count_from_start() {
 }
 
 Bytes Pages::committed() const {
-  const Bytes touched = footprint_.counting() ? footprint_.touched() : context_.pool.capacity();
+  const Bytes touched = footprint_.counting() ? footprint_.touched() : context_.addresses_end();
   return std::min(touched + context_.charges.external, context_.options.budget);
 }
 
@@ -44,7 +44,7 @@ void Pages::shrunk(PoolOffset from, PoolOffset to) {
   fit();
 }
 
-// Note [Footprint] in footprint.h.
+// Note [Footprint] in footprint.h. The page in which the pool ends counts as a whole.
 void Pages::fit() {
   if (!footprint_.counting() || context_.charges.external == context_.options.outside) {
     return;
@@ -52,13 +52,14 @@ void Pages::fit() {
   const Bytes over = footprint_.touched() + context_.charges.external - context_.options.budget;
   if (over <= Bytes(0)) {
     in_part_pages_ = Bytes(0);
-  } else if (over > in_part_pages_) {
+  } else if (over > std::max(in_part_pages_, context_.device.page_sizes().page)) {
     give_back();
   }
 }
 
-// Starts with the largest free ranges: they are few, and the next allocations use the smallest
-// range that fits. Gives back slightly more than necessary, so that not every allocation gets here.
+// Starts beyond the end of the pool, then with the largest free ranges: they are few, and the next
+// allocations use the smallest range that fits. Gives back slightly more than necessary, so that
+// not every allocation gets here.
 void Pages::give_back() {
   const auto start = std::chrono::steady_clock::now();
   constexpr std::int64_t kPart = 64;
@@ -71,8 +72,15 @@ void Pages::give_back() {
   }
   std::stable_sort(free.begin(), free.end(),
                    [](const BlockView& a, const BlockView& b) { return a.size > b.size; });
+  // A first touch before the end of the pool may commit the rest of a huge page beyond. If the part
+  // before the end were given back, the next touch would do so again.
+  const std::int64_t huge = std::max(context_.device.page_sizes().huge, Bytes(1)).count();
+  const PoolOffset end = context_.pool.capacity();
+  const PoolOffset last(end.count() / huge * huge);
+  const Bytes most = budget - external - spare;
+  give_back(end, Bytes((context_.addresses_end().count() + huge - 1) / huge * huge), most);
   for (const BlockView& block : free) {
-    give_back(block, budget - external - spare);
+    give_back(block.offset, std::min(block.offset + block.size, last), most);
   }
   in_part_pages_ = std::max(Bytes(0), footprint_.touched() + external + spare - budget);
   const Nanoseconds spent = std::chrono::steady_clock::now() - start;
@@ -82,14 +90,16 @@ void Pages::give_back() {
 
 // Starts in the middle of the range, because allocations start at either end. Doubles the part each
 // time, because some of its pages may have been given back before.
-void Pages::give_back(const BlockView& free, Bytes most) {
+void Pages::give_back(PoolOffset from, PoolOffset to, Bytes most) {
   Bytes part{0};
-  while (footprint_.touched() > most && part < free.size) {
-    part = std::min(free.size, std::max(part + part, footprint_.touched() - most));
-    const Footprint::Pages pages = footprint_.middle(free.offset, free.offset + free.size, part);
+  while (footprint_.touched() > most && from + part < to) {
+    part = std::min(to - from, std::max(part + part, footprint_.touched() - most));
+    const Footprint::Pages pages = footprint_.middle(from, to, part);
     if (pages.touched) {
+      const Bytes before = footprint_.touched();
       context_.device.discard(pages.from, pages.to);
       footprint_.discard(pages);
+      context_.stats.given_back_bytes += (before - footprint_.touched()).count();
     }
   }
 }

@@ -29,7 +29,7 @@ class Pages {
  private:
   void fit();
   void give_back();
-  void give_back(const BlockView& free, Bytes most);
+  void give_back(PoolOffset from, PoolOffset to, Bytes most);
 
   Context& context_;
   Footprint footprint_;

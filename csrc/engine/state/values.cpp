@@ -152,7 +152,7 @@ void Values::collect_one(ValueId id) {
 void Values::remove_record(ValueId id) {
   Value& value = lineage_[id];
   if (value.external) {
-    charges_.external -= value.flags.among_outside ? Bytes(0) : value.size;
+    context_.charge_outside(value.flags.among_outside ? Bytes(0) : -value.size);
     device_.forget(value.external);
     value.external = nullptr;
   }

@@ -25,7 +25,8 @@ StorageId Values::add_external(void* handle, const OutsideStorage& outside) {
 
 void Values::leave_outside(ValueId id) {
   Value& value = lineage_[id];
-  charges_.external -= std::exchange(value.flags.among_outside, false) ? Bytes(0) : value.size;
+  const bool charged = !std::exchange(value.flags.among_outside, false);
+  context_.charge_outside(charged ? -value.size : Bytes(0));
   value.spillable = context_.tier.takes(value.nbytes);
   void* const record = std::exchange(value.external, nullptr);
   if (value.storage.valid()) {
@@ -61,7 +62,7 @@ bool Values::move_out(ValueId id) {
   value.spillable = false;
   storage.left = true;
   charges_.plain -= value.size;
-  charges_.external += value.size;
+  context_.charge_outside(value.size);
   set_immovable(storage, false);
   candidates_.update(id);
   return true;

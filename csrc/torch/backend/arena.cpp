@@ -66,7 +66,7 @@ PageSizes HostArena::page_sizes() {
 void HostArena::discard(PoolOffset from, PoolOffset to) noexcept {
   static const std::int64_t page = sysconf(_SC_PAGESIZE);
   const std::int64_t first = (from.count() + page - 1) / page * page;
-  const std::int64_t last = to.count() / page * page;
+  const std::int64_t last = std::min(to, size()).count() / page * page;
   if (first < last) {
     madvise(at(Bytes(first)), static_cast<std::size_t>(last - first), MADV_DONTNEED);
   }

@@ -40,7 +40,11 @@ std::size_t free_blocks(const Pool& pool) {
 class Twin {
  public:
   Twin(const PoolOptions& options, std::uint64_t seed)
-      : pool_(options), oracle_(options), random_(seed), alignment_(options.alignment.count()) {}
+      : pool_(options),
+        oracle_(options),
+        random_(seed),
+        alignment_(options.alignment.count()),
+        most_(options.capacity.count()) {}
 
   void step() {
     const std::int64_t dice = below(100);
@@ -58,9 +62,10 @@ class Twin {
       pool_.set_owner(held.id, owner);
       oracle_.set_owner(held.offset, owner);
     } else {
-      const std::int64_t capacity = oracle_.capacity() + below(20 * alignment_);
-      pool_.grow(Bytes(capacity));
-      oracle_.grow(capacity);
+      most_ += below(20 * alignment_);
+      const std::int64_t end = below(2) == 0 ? most_ : below(most_ + 1);
+      pool_.set_end(Bytes(end));
+      oracle_.set_end(end);
     }
   }
   void free_everything() {
@@ -150,6 +155,7 @@ class Twin {
   PoolOracle oracle_;
   std::mt19937_64 random_;
   std::int64_t alignment_;
+  std::int64_t most_;  // the highest end so far
   std::vector<Held> blocks_;
 };
 
@@ -272,14 +278,34 @@ TEST(Pool, TheLargestWindowEndsAtAnImmovableBlock) {
 TEST(Pool, GrowthJoinsTheFreeRoomAtTheEnd) {
   Pool pool({.capacity = 100_B, .segment_size = 128_B, .alignment = 4_B});
   const BlockId low = *pool.allocate(60_B, Zone::kLow);
-  pool.grow(300_B);
+  pool.set_end(300_B);
   EXPECT_EQ(tiles_of(pool), (std::vector<Tile>{{.offset = 0, .size = 60},
                                                {.offset = 60, .size = 68, .free = true},
                                                {.offset = 128, .size = 128, .free = true},
                                                {.offset = 256, .size = 44, .free = true}}));
   pool.free(low);
   EXPECT_EQ(pool.largest_free(), 128_B);
-  EXPECT_THROW(pool.grow(200_B), InternalError);
+}
+
+TEST(Pool, EndsWithTheLastBlockBeyondItsEnd) {
+  Pool pool({.capacity = 100_B, .alignment = 4_B});
+  const BlockId low = *pool.allocate(20_B, Zone::kLow);
+  const BlockId high = *pool.allocate(8_B, Zone::kHigh);
+  pool.set_end(60_B);
+  EXPECT_EQ(pool.capacity(), 100_B);
+  EXPECT_EQ(pool.largest_free(), 72_B);
+  pool.free(high);
+  EXPECT_EQ(pool.capacity(), 100_B);
+  pool.set_end(60_B);
+  EXPECT_EQ(pool.capacity(), 60_B);
+  EXPECT_EQ(pool.largest_free(), 40_B);
+  pool.set_end(10_B);
+  EXPECT_EQ(pool.capacity(), 20_B);
+  pool.free(low);
+  pool.set_end(10_B);
+  EXPECT_EQ(pool.capacity(), 8_B);
+  pool.set_end(0_B);
+  EXPECT_FALSE(pool.first().valid());
 }
 
 TEST(Pool, RefusesInvalidCalls) {
@@ -300,7 +326,7 @@ TEST(Pool, MayHaveACapacityOfZero) {
   EXPECT_EQ(pool.largest_free(), 0_B);
   EXPECT_FALSE(Compactor(pool).plan(1_B, [](ValueId) { return true; }));
   EXPECT_NO_THROW(pool.check());
-  pool.grow(64_B);
+  pool.set_end(64_B);
   EXPECT_TRUE(pool.allocate(1_B, Zone::kHigh));
 }
 

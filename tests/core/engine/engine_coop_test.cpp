@@ -42,10 +42,11 @@ TEST(EngineCoop, OneWindowFreesTheRoom) {
   p.expect_all();
 }
 
-// |....|r2|r1|r0|x!| + 4 external units: two units are free in the pool, but not in the budget.
+// |....|r2|r1|r0|x!|: two units are free in the pool's addresses, but not in the budget.
 TEST(EngineCoop, WithAFreePlaceAnyBytesAreEvicted) {
-  Program p(coop_options(8));
-  p.external(units(4));
+  Options options = coop_options(4);
+  options.addresses = units(8);
+  Program p(options);
   const Tensor x = p.source(kUnit);
   const std::vector<Tensor> row = row_of(p, x, 3);
   static_cast<void>(p.op({x}, units(2)));

@@ -128,6 +128,46 @@ TEST(Footprint, OnlyTheNeededPartOfAFreeRangeIsReturned) {
   p.check();
 }
 
+// Note [End of the pool]
+TEST(Footprint, ThePoolEndsWhereChargesOutsideBegin) {
+  Program p(options(), kPages);
+  const Pool& pool = p.engine().pool();
+  const Tensor outside = p.external(20_KiB);
+  EXPECT_EQ(pool.capacity(), 12_KiB);
+  const int before = p.device().discards;
+  std::mt19937_64 random(1);
+  for (int i = 0; i < 100; ++i) {
+    const Tensor first = p.source(Bytes(static_cast<std::int64_t>(1 + random() % 5000)));
+    const Tensor second = p.source(Bytes(static_cast<std::int64_t>(1 + random() % 5000)));
+    const bool is_first = random() % 2 == 0;
+    p.drop(is_first ? first : second);
+    const Tensor third = p.source(Bytes(static_cast<std::int64_t>(1 + random() % 2000)));
+    p.drop(is_first ? second : first);
+    p.drop(third);
+  }
+  EXPECT_EQ(p.device().discards, before);
+  p.drop(outside);
+  EXPECT_EQ(pool.capacity(), 32_KiB);
+  p.check();
+}
+
+TEST(Footprint, ABlockThatFitsNowhereElseIsPlacedBeyondTheEnd) {
+  Program p(options(), kPages);
+  const Pool& pool = p.engine().pool();
+  const Tensor high = p.source(24_KiB);
+  p.escape(p.source(2_KiB));  // before the end, with 6 and 8 KiB around it
+  p.drop(high);
+  p.external(16_KiB);
+  EXPECT_EQ(pool.capacity(), 16_KiB);
+  const Tensor wide = p.source(12_KiB);
+  EXPECT_GT(pool.capacity(), 16_KiB);
+  EXPECT_LE(p.engine().footprint().touched() + 16_KiB, 32_KiB + kParts);
+  p.drop(wide);
+  p.source(1_KiB);
+  EXPECT_EQ(pool.capacity(), 16_KiB);
+  p.check();
+}
+
 TEST(Footprint, StaysWithinTheBudgetInRandomPrograms) {
   std::mt19937_64 random(1);
   const auto number = [&](std::int64_t low, std::int64_t high) {

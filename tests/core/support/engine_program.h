@@ -64,7 +64,8 @@ inline bool may_be_in_place(const Call& call) {
 class Program {
  public:
   explicit Program(const Options& options, const PageSizes& pages = {})
-      : device_(options.budget, pages), engine_(std::make_unique<Engine>(options, device_)) {
+      : device_(std::max(options.budget, options.addresses), pages),
+        engine_(std::make_unique<Engine>(options, device_)) {
     device_.bind(*engine_);
   }
   ~Program() {

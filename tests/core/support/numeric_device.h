@@ -384,7 +384,9 @@ class NumericDevice final : public Device {
   [[nodiscard]] PageSizes page_sizes() const override { return pages; }
   void discard(PoolOffset from, PoolOffset to) noexcept override {
     EXPECT_EQ(from.count() % pages.page.count() + to.count() % pages.page.count(), 0);
-    std::fill(arena_.begin() + from.count(), arena_.begin() + to.count(), kPoison);
+    const auto size = static_cast<std::int64_t>(arena_.size());
+    std::fill(arena_.begin() + std::min(from.count(), size),
+              arena_.begin() + std::min(to.count(), size), kPoison);
     ++discards;
   }
   [[nodiscard]] std::string name(const void* payload) const override {

@@ -24,7 +24,7 @@ class PoolOracle {
  public:
   explicit PoolOracle(const PoolOptions& options)
       : alignment_(options.alignment.count()), segment_(round_up(options.segment_size.count())) {
-    grow(options.capacity.count());
+    set_end(options.capacity.count());
   }
 
   [[nodiscard]] std::int64_t round_up(std::int64_t size) const {
@@ -98,7 +98,12 @@ class PoolOracle {
     return false;
   }
   void free(std::int64_t offset) { taken_.erase(offset); }
-  void grow(std::int64_t capacity) { capacity_ = capacity / alignment_ * alignment_; }
+  void set_end(std::int64_t end) {
+    capacity_ = end / alignment_ * alignment_;
+    for (const auto& [offset, taken] : taken_) {
+      capacity_ = std::max(capacity_, offset + taken.size);
+    }
+  }
   void set_owner(std::int64_t offset, ValueId owner) { taken_.at(offset).owner = owner; }
   void move(std::int64_t from, std::int64_t to) {
     Tile tile = taken_.at(from);
