@@ -1,0 +1,56 @@
+"""Programs of kinds that public code contains compute plain PyTorch's bits in any budget."""
+
+import warnings
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from torch import Tensor
+
+import recoup
+from idioms import IDIOMS
+
+OPTIONS = recoup.Options(cost_model="bytes", small_result_bytes=64)
+SHARES = (1.0, 0.8, 0.6, 0.4)
+
+
+@pytest.fixture(autouse=True, params=[1, 2], ids=["one thread", "two threads"])
+def threads(request: pytest.FixtureRequest) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield
+    torch.set_num_threads(before)
+
+
+def run(program: Callable[[], list[Tensor]]) -> list[Tensor]:
+    torch.manual_seed(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return [each.clone() for each in program()]
+
+
+@pytest.mark.parametrize("name", IDIOMS)
+def test_bits_are_equal_in_any_budget(name: str) -> None:
+    run(IDIOMS[name])  # the first parallel call of a math function may differ
+    plain, again = run(IDIOMS[name]), run(IDIOMS[name])
+    with recoup.budget("4GiB", options=OPTIONS) as scope:
+        unpressured = run(IDIOMS[name])
+    peak = scope.stats().peak_bytes
+    if all(map(torch.equal, plain, again)):
+        assert all(map(torch.equal, unpressured, plain))
+    else:  # its gradients of indices depend on the order of threads
+        assert torch.get_num_threads() > 1
+    found, evictions = 0, 0
+    for share in SHARES:
+        budget = int(share * peak)
+        try:
+            with recoup.budget(budget, options=OPTIONS) as scope:
+                results = run(IDIOMS[name])
+        except recoup.OutOfBudgetError:
+            assert share < 1, "a run fits in its own peak"
+            continue
+        assert scope.stats().peak_bytes <= budget
+        assert all(map(torch.equal, results, unpressured)), share
+        found += 1
+        evictions += scope.stats().evictions
+    assert evictions > 0 or found == 1
