@@ -98,6 +98,33 @@ def ddp(rank: int, world: int) -> list[object]:
     return trained(DistributedDataParallel(net(), bucket_cap_mb=0.05), rank)
 
 
+class Batches(torch.utils.data.Dataset[torch.Tensor]):
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+
+    def __len__(self) -> int:
+        return STEPS
+
+    def __getitem__(self, step: int) -> torch.Tensor:
+        return F.dropout(data(self.rank, step).exp(), 0.5).log1p()
+
+
+def ddp_loader(rank: int, world: int) -> list[object]:
+    """Its batches come from workers that are forked in each epoch, beside gloo's threads."""
+    model = DistributedDataParallel(net(), bucket_cap_mb=0.05)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    torch.manual_seed(1 + rank)
+    losses = []
+    for _ in range(2):
+        for x in torch.utils.data.DataLoader(Batches(rank), batch_size=None, num_workers=2):
+            loss = error_of(model(x), x)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(loss.item())
+    return [losses, part(model.parameters())]
+
+
 def ddp_view(rank: int, world: int) -> list[object]:
     return trained(DistributedDataParallel(net(), gradient_as_bucket_view=True), rank)
 
@@ -350,6 +377,7 @@ PROGRAMS: dict[str, Program] = {
     each.__name__: each
     for each in (
         ddp,
+        ddp_loader,
         ddp_view,
         ddp_unused,
         ddp_hook,
