@@ -434,7 +434,7 @@ void OpCall::arm_storages() {
   }
   for (const FreshStorage& fresh : fresh_.storages()) {
     c10::StorageImpl& storage = *FreshResults::record(fresh).impl;
-    if (traits_.uninitialized) {
+    if (traits_.uninitialized && !fresh_.composite()) {  // a sparse tensor's indices are defined
       storages.arm_undefined(storage);
     } else {
       storages.arm(storage);

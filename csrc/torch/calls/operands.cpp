@@ -214,8 +214,8 @@ bool Operands::is_readable_composite(const at::Tensor& tensor, std::size_t argum
   return managed;
 }
 
-// Counts every component as read and written like the argument: the schema does not tell them
-// apart.
+// Counts every component as written like the argument, because the schema does not tell them apart,
+// and as read: ops that read only shapes of a strided tensor copy the indices of a sparse one.
 void Operands::add_components(const at::Tensor& tensor, std::size_t argument) {
   if (kind_of(tensor) != TensorKind::kComposite) {
     return;
@@ -232,7 +232,7 @@ void Operands::add_components(const at::Tensor& tensor, std::size_t argument) {
     }
     operand->overwritten = operand->left_out = false;
     operand->written |= writes(argument);
-    operand->reads |= !traits_.metadata_only;
+    operand->reads = true;
   });
 }
 

@@ -173,3 +173,26 @@ def test_parts_from_outside_are_charged() -> None:
     with recoup.budget("16MiB") as run:
         whole.mul_(2)
         assert run.stats().external_bytes >= (1 << 18) * (8 + 4)
+
+
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr, torch.sparse_csc])
+@pytest.mark.parametrize("make", [torch.empty_like, torch.zeros_like, lambda x: x.sin()])
+def test_indices_of_evicted_tensors_are_copied(
+    layout: torch.layout, make: Callable[[torch.Tensor], torch.Tensor]
+) -> None:
+    """Ops that read only shapes of a strided tensor read the indices of a sparse one."""
+
+    def program(*_: Hand) -> list[torch.Tensor]:
+        x = torch.eye(40, 50).mul(3).to_sparse(layout=layout).sin()
+        y = make(x.detach())
+        shape = torch.tensor([*y.shape, y._nnz()])
+        if layout == torch.sparse_coo:
+            return [shape, y._indices()]
+        rows = y.crow_indices() if layout == torch.sparse_csr else y.ccol_indices()
+        return [shape, rows]
+
+    plain = program()
+    with recoup.budget("16MiB", options=recoup.Options(evict_after_op=True)) as run:
+        found = [each.clone() for each in program()]
+    assert run.stats().evictions > 0
+    assert all(map(torch.equal, found, plain))
