@@ -110,7 +110,7 @@ class Batches(torch.utils.data.Dataset[torch.Tensor]):
 
 
 def ddp_loader(rank: int, world: int) -> list[object]:
-    """Its batches come from workers that are forked in each epoch, beside gloo's threads."""
+    """Its batches come from workers that are forked in each epoch, while gloo's threads run."""
     model = DistributedDataParallel(net(), bucket_cap_mb=0.05)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     torch.manual_seed(1 + rank)
