@@ -83,8 +83,12 @@ struct Context {
     charges.external += size;
     end_pool();
   }
-  // Where the pool ends, unless blocks beyond are taken.
+  // Where the pool ends, unless blocks beyond are taken. A budget that grows by itself is shared:
+  // its pool keeps all addresses.
   [[nodiscard]] PoolOffset pool_end() const {
+    if (more != nullptr) {
+      return addresses_end();
+    }
     return std::max(Bytes(0), addresses_end() - (charges.external - options.outside));
   }
   void end_pool() { pool.set_end(pool_end()); }
