@@ -76,7 +76,8 @@ void Pages::give_back() {
   // before the end were given back, the next touch would do so again.
   const std::int64_t huge = std::max(context_.device.page_sizes().huge, Bytes(1)).count();
   const PoolOffset end = context_.pool.capacity();
-  const PoolOffset last(end.count() / huge * huge);
+  const bool ends_before = end < context_.addresses_end();
+  const PoolOffset last = ends_before ? Bytes(end.count() / huge * huge) : end;
   const Bytes most = budget - external - spare;
   give_back(end, Bytes((context_.addresses_end().count() + huge - 1) / huge * huge), most);
   for (const BlockView& block : free) {
