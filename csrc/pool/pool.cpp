@@ -180,7 +180,7 @@ Pool::~Pool() = default;
 void Pool::set_end(PoolOffset end) {
   Impl& impl = *impl_;
   const std::int64_t alignment = impl.options.alignment.count();
-  const std::int64_t wanted = end.count() / alignment * alignment;
+  const std::int64_t wanted = end.count() & ~(alignment - 1);
   RECOUP_CHECK(wanted >= 0);
   if (impl.capacity < wanted) {
     const std::int64_t from = std::exchange(impl.capacity, wanted);

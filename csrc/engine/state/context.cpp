@@ -61,8 +61,7 @@ TierSpeed speed_of_tier(const Options& options, Device& device) {
 }  // namespace
 
 Bytes capacity_in(const Options& options, Bytes budget) {
-  return Bytes((budget - options.outside).count() / options.alignment.count() *
-               options.alignment.count());
+  return Bytes((budget - options.outside).count() & ~(options.alignment.count() - 1));
 }
 
 Bytes bounce_size(const Options& options) {
