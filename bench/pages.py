@@ -24,7 +24,7 @@ import torch
 from measure import print_markdown, write_result
 
 import recoup
-from recoup.bench.nets.real import REAL_NETS
+from recoup.bench.nets.real import real_net_named, real_net_names
 from recoup.bench.nets.tiny import seeded
 
 PLACES = ("inside", "outside")
@@ -34,7 +34,7 @@ FIRST = 3
 
 def measured(name: str, place: str, budget: str, steps: int) -> dict[str, Any]:
     """Trains in this process. An empty budget: without recoup."""
-    net = next(real.net for real in REAL_NETS if real.net.name == name)
+    net = real_net_named(name).net
     torch.manual_seed(0)
     model = net.make().train() if place == "outside" else None
     rows: list[dict[str, float]] = []
@@ -94,7 +94,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--net", default="gpt2", choices=[each.net.name for each in REAL_NETS])
+    parser.add_argument("--net", default="gpt2", choices=real_net_names())
     parser.add_argument("--shares", nargs="+", type=float, default=[1.0, 0.7, 0.5, 0.35])
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=1, help="repetitions, in turns")

@@ -97,3 +97,12 @@ def _bytes(tensor: torch.Tensor) -> torch.Tensor:
 
 # A shell makes its background jobs ignore Ctrl-C; Python then installs no handler for SIGINT.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(params=[1, 2], ids=["one thread", "two threads"])
+def one_and_two_threads(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A test that uses it runs with one thread in kernels, and with two."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield
+    torch.set_num_threads(before)

@@ -182,7 +182,7 @@ def test_indices_of_evicted_tensors_are_copied(
 ) -> None:
     """Ops that read only shapes of a strided tensor read the indices of a sparse one."""
 
-    def program(*_: Hand) -> list[torch.Tensor]:
+    def program() -> list[torch.Tensor]:
         x = torch.eye(40, 50).mul(3).to_sparse(layout=layout).sin()
         y = make(x.detach())
         shape = torch.tensor([*y.shape, y._nnz()])

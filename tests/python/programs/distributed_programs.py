@@ -71,18 +71,19 @@ def part(weights: Iterable[torch.Tensor]) -> list[torch.Tensor]:
     return [getattr(w, "_local_tensor", w).detach().clone() for w in weights]
 
 
+def one_step(model: torch.nn.Module, optimizer: Any, x: torch.Tensor, clips: bool = False) -> float:
+    loss = error_of(model(x), x)
+    loss.backward()
+    if clips:
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    optimizer.zero_grad()
+    return loss.item()
+
+
 def steps(model: torch.nn.Module, optimizer: Any, rank: int, count: int = STEPS) -> list[object]:
-    losses = []
-    for step in range(count):
-        x = data(rank, step)
-        loss = error_of(model(x), x)
-        loss.backward()
-        if isinstance(model, DistributedDataParallel | FSDPModule):
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(loss.item())
-    return losses
+    clips = isinstance(model, DistributedDataParallel | FSDPModule)
+    return [one_step(model, optimizer, data(rank, step), clips) for step in range(count)]
 
 
 def trained(model: torch.nn.Module, rank: int) -> list[object]:
@@ -114,14 +115,8 @@ def ddp_loader(rank: int, world: int) -> list[object]:
     model = DistributedDataParallel(net(), bucket_cap_mb=0.05)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     torch.manual_seed(1 + rank)
-    losses = []
-    for _ in range(2):
-        for x in torch.utils.data.DataLoader(Batches(rank), batch_size=None, num_workers=2):
-            loss = error_of(model(x), x)
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            losses.append(loss.item())
+    loader = torch.utils.data.DataLoader(Batches(rank), batch_size=None, num_workers=2)
+    losses = [one_step(model, optimizer, x) for _ in range(2) for x in loader]
     return [losses, part(model.parameters())]
 
 
@@ -222,14 +217,7 @@ def tensor_and_data_parallel(rank: int, world: int) -> list[object]:
     fully_shard(model, mesh=mesh["data"])
     torch.manual_seed(1)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-2, foreach=False)
-    losses = []
-    for step in range(STEPS):
-        x = data(rank // 2, step)
-        loss = error_of(model(x), x)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(loss.item())
+    losses = [one_step(model, optimizer, data(rank // 2, step)) for step in range(STEPS)]
     return [losses, part(model.parameters())]
 
 

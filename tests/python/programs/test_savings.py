@@ -5,7 +5,7 @@ always trained in this budget.
 """
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,15 +16,8 @@ import recoup
 
 Layer = Callable[[Tensor, Tensor], Tensor]
 WIDTH, ROWS, LAYERS = 128, 512, 12
+pytestmark = pytest.mark.usefixtures("one_and_two_threads")
 OPTIONS = recoup.Options(cost_model="bytes")
-
-
-@pytest.fixture(autouse=True, params=[1, 2], ids=["one thread", "two threads"])
-def threads(request: pytest.FixtureRequest) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield
-    torch.set_num_threads(before)
 
 
 def slice_becomes_number(y: Tensor, p: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """Programs of kinds that public code contains compute plain PyTorch's bits in any budget."""
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -10,16 +10,9 @@ from torch import Tensor
 import recoup
 from idioms import IDIOMS
 
+pytestmark = pytest.mark.usefixtures("one_and_two_threads")
 OPTIONS = recoup.Options(cost_model="bytes", small_result_bytes=64)
 SHARES = (1.0, 0.8, 0.6, 0.4)
-
-
-@pytest.fixture(autouse=True, params=[1, 2], ids=["one thread", "two threads"])
-def threads(request: pytest.FixtureRequest) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield
-    torch.set_num_threads(before)
 
 
 def run(program: Callable[[], list[Tensor]]) -> list[Tensor]:
