@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "csrc/base/slab.h"
+#include "csrc/lineage/no_replay.h"
 #include "recoup/types.h"
 
 namespace recoup::detail {
@@ -30,13 +31,14 @@ enum class Residency : std::uint8_t {
 
 // What the engine notes on a value. The lineage neither reads nor writes it.
 struct EngineFlags {
-  bool among_outside = false;  // external, and part of Options::outside or in paged memory
-  bool kept = false;           // a schedule wants its bytes, even if it is not needed
-  bool was_read = false;       // by an op of the program that did not write it
-  bool from_nothing = false;   // Note [State]: its storage began with an op that read nothing
-  bool changed = false;        // Note [State]: its storage was changed before, after it was read
-  bool frozen = false;         // non-recomputable, but would not be in every budget
-  bool dead_source = false;    // non-recomputable, in the pool, and without a storage
+  bool among_outside = false;     // external, and part of Options::outside or in paged memory
+  bool kept : 1 = false;          // a schedule wants its bytes, even if it is not needed
+  bool was_read : 1 = false;      // by an op of the program that did not write it
+  bool from_nothing : 1 = false;  // Note [State]: its storage began with an op that read nothing
+  bool changed : 1 = false;       // Note [State]: its storage was changed before, after it was read
+  bool frozen : 1 = false;        // non-recomputable, but would not be in every budget
+  bool dead_source : 1 = false;   // non-recomputable, in the pool, and without a storage
+  NoReplay why = NoReplay::kNone;  // of a non-recomputable value
 };
 
 struct Value {

@@ -175,6 +175,8 @@ std::uint32_t program_line() {
   return innermost_line();
 }
 
+const std::string& line_text(LineId line) { return lines().texts.at(line.index()); }
+
 py::dict dict_of(const Attribution& attribution) {
   py::dict dict;
   dict["makers"] = maker_rows(attribution);
@@ -192,14 +194,7 @@ void bind_attribution(py::module_& module) {
   module.def("leave_module", &leave_module, py::arg("depth"));
   module.def(
       "pass_over_lines",
-      [](std::vector<std::string> folders) {
-        lines().passed_over = std::move(folders);
-        for (auto& [code, answer] : lines().is_program) {
-          Py_DECREF(code);
-        }
-        lines().is_program.clear();
-        lines().numbers.clear();  // its keys are no longer kept alive
-      },
+      [](std::vector<std::string> folders) { lines().passed_over = std::move(folders); },
       py::arg("folders"));
   module.def("program_lines", [] { return lines().texts; });
 }

@@ -53,6 +53,8 @@ py::dict dict_of(const SimulationResult& result);
 py::dict dict_of(const Attribution& attribution);
 // The program's current line on this thread, as an index into program_lines.
 std::uint32_t program_line();
+// The text of a line: "file:line (function)".
+const std::string& line_text(LineId line);
 // -1 for an invalid id.
 template <class Tag>
 std::int64_t index_of(Id<Tag> id) {

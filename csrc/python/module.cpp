@@ -165,6 +165,7 @@ py::list pinned_list(const Budget& budget) {
     dict["op"] = row.op;
     dict["maker"] = index_of(row.maker);
     dict["name"] = index_of(row.name);
+    dict["why"] = row.line.valid() ? "its address was taken at " + line_text(row.line) : row.why;
     rows.append(dict);
   }
   return rows;
@@ -272,6 +273,14 @@ at::Tensor alias_of(const c10::Storage& storage) {
   return alias;
 }
 
+// Reports name the program's current line as the one that took the tensor's address.
+void name_line(const at::Tensor& tensor) {
+  if (active()) {
+    const std::uint32_t line = program_line();
+    translated([&] { set_address_line(tensor, line == Maker::kNone ? LineId() : LineId(line)); });
+  }
+}
+
 void bind_functions(py::module_& module) {
   py::class_<Shown>(module, "Shown", py::is_final()).def("end", [](Shown& self) {
     translated([&] { self.end(); });
@@ -308,9 +317,23 @@ void bind_functions(py::module_& module) {
   module.def(
       "materialize", [](const at::Tensor& t) { translated([&] { materialize(t); }); }, tensor);
   module.def(
-      "escape", [](const at::Tensor& t) { translated([&] { escape(t, Address::kNew); }); }, tensor);
+      "escape",
+      [](const at::Tensor& t) {
+        const bool is_new = translated([&] { return escape(t, Address::kNew); });
+        if (is_new) {
+          name_line(t);
+        }
+        return is_new;
+      },
+      tensor);
   module.def(
-      "show", [](const at::Tensor& t) { return translated([&] { return Shown(t); }); }, tensor);
+      "show",
+      [](const at::Tensor& t) {
+        Shown shown = translated([&] { return Shown(t); });
+        name_line(t);
+        return shown;
+      },
+      tensor);
   module.def(
       "pin",
       [](const at::Tensor& t) { return translated([&] { return std::make_unique<Pin>(t); }); },

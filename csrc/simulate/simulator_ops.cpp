@@ -126,6 +126,9 @@ void Simulator::end_op(const TraceOp& op) {
                   .recordable = false,
                   .record_bytes = op.record_bytes,
                   .repeatable = op.repeatable,
+                  .why = paged           ? NoReplay::kPaged
+                         : op.repeatable ? NoReplay::kNone
+                                         : NoReplay::kOp,
                   .random = op.random,
                   .limits = limits_of(op),
                   .paged = paged};
@@ -135,9 +138,10 @@ void Simulator::end_op(const TraceOp& op) {
     record.cost_key = measured.key;
   }
   // The engine returns the payload unchanged.
-  if (op.repeatable && !paged && engine_->op().recordable(record)) {
-    record.payload = const_cast<TraceOp*>(&op);
-    record.recordable = true;
+  if (record.why == NoReplay::kNone) {
+    record.why = engine_->op().why_unrecorded(record);
+    record.recordable = record.why == NoReplay::kNone;
+    record.payload = record.recordable ? const_cast<TraceOp*>(&op) : nullptr;
   }
   const Nanoseconds before = Nanoseconds(engine_->counters().op_ns);
   engine_->op().end(record, uses, operands_, made);

@@ -101,6 +101,8 @@ struct PinnedRow {
   std::string op;   // the op that made it; empty if it has no lineage
   MakerId maker{};  // the same op with its module; invalid if unknown
   NameId name{};    // name of the storage; invalid if it has none
+  std::string why;  // reason why it is non-recomputable; empty if there is none to state
+  LineId line{};    // line of the program that took its address; invalid if unknown
 };
 
 // Time that the program waited for copies to and from the spill tier because of one op.

@@ -168,7 +168,10 @@ RECOUP_API void materialize(const at::Tensor& tensor);
 enum class Address : std::uint8_t { kKnown, kNew };
 // Declares that code outside of recoup has the tensor's address from now on: the tensor stays
 // resident and in place until it dies.
-RECOUP_API void escape(const at::Tensor& tensor, Address address = Address::kKnown);
+// Returns whether the tensor's storage had not escaped before.
+RECOUP_API bool escape(const at::Tensor& tensor, Address address = Address::kKnown);
+// Sets the line of the program that took the tensor's address, for reports.
+RECOUP_API void set_address_line(const at::Tensor& tensor, LineId line);
 // Withdraws all offers (Budget::offer): nothing more of what was offered goes to a spill tier. Call
 // it before a thread that recoup does not see may use these tensors.
 RECOUP_API void withdraw_offers();

@@ -120,6 +120,8 @@ using MakerId = Id<struct MakerTag>;
 // Id of the name that the program gives a storage: an index into a table of the caller. Invalid if
 // the storage has no name.
 using NameId = Id<struct NameTag>;
+// Id of a line of the program: an index into a table of the caller. Invalid if it is not known.
+using LineId = Id<struct LineTag>;
 
 // A number of bytes: 64 bits, signed so that a difference is exact. Interfaces use it instead of a
 // bare integer. Overflow is not checked: it needs 2^63 bytes.

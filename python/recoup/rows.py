@@ -19,6 +19,10 @@ MemoryKind = Literal[
 ]
 
 
+TAKEN_AT = "its address was taken at"
+"""Beginning of `PinnedValue.why` if a line is known."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PinnedValue:
     """A value that cannot be evicted: a row of `Run.pinned`."""
@@ -29,6 +33,9 @@ class PinnedValue:
     """The reason: "pin", "escape", "non-recomputable" or another text."""
     op: str
     """The op that made the value; empty: no op made it, or the op is not known."""
+    why: str = ""
+    """Why the value is non-recomputable, or the program's line that took its address; empty: there
+    is no reason to state, as for a tensor that was made outside."""
     module: str | None = None
     """Qualified name of the module that the value belongs to; empty: no module. None without
     `recoup.budget(profile="modules")`."""

@@ -100,7 +100,8 @@ class Run:
         rows = self._engine.pinned() if self._is_open else self._pinned
         if self._attribution:
             return list(map(self._result().pinned_row, rows))
-        return [PinnedValue(bytes=row["bytes"], by=row["by"], op=row["op"]) for row in rows]
+        keys = ("bytes", "by", "op", "why")
+        return [PinnedValue(**{key: row[key] for key in keys}) for row in rows]
 
     def holders(self, *, each: bool = False) -> list[Holder]:
         """Memory charged at the peak, by module and kind; needs `recoup.budget(profile="modules")`.
@@ -354,7 +355,9 @@ class Run:
 
     def _note_failure(self, error: BaseException | None, where: Where) -> None:
         self._failures = [each for each in self._failures if each.where != where]
-        if error is not None and (failure := failure_of(error, where, self._attribution)):
+        if error is not None and (
+            failure := failure_of(error, where, self._attribution, self.pinned)
+        ):
             self._failures.append(failure)
             note_holders(error, failure)
 

@@ -12,6 +12,7 @@ struct HeldStorage {
   ValueId current;
   void* handle = nullptr;
   std::int32_t user_pins = 0;  // the user's pins; included in the hard pins of its current value
+  LineId address_line{};       // line of the program that took its address
   std::uint64_t birth = 0;     // distinguishes it from earlier storages with the same id
   BlockId before_write{};  // Note [Copy on write]: the old content while an op writes the storage
   NameId name{};

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "csrc/engine/base/cost_memory.h"
+#include "csrc/lineage/no_replay.h"
 #include "recoup/errors.h"
 #include "recoup/types.h"
 
@@ -87,14 +88,15 @@ struct OpRecord {
   std::span<const FreshStorage> fresh;
   Nanoseconds cost{0};
   Bytes workspace{0};
-  void* payload = nullptr;   // null: not replayable, so its results are non-recomputable values
-  bool verifiable = true;    // false: some of its bytes are uninitialized
-  bool recordable = false;   // ProgramOp::recordable has returned true for it
-  Bytes record_bytes{0};     // size of the payload
-  bool repeatable = false;   // the op is replayable, even if it is not recorded, or was paged
-  bool random = false;       // it drew random numbers
-  CostKey cost_key = 0;      // Note [Costs are learned]
-  std::uint32_t copies = 0;  // see TraceOp::copies
+  void* payload = nullptr;  // null: not replayable, so its results are non-recomputable values
+  bool verifiable = true;   // false: some of its bytes are uninitialized
+  bool recordable = false;  // ProgramOp::why_unrecorded has returned kNone for it
+  Bytes record_bytes{0};    // size of the payload
+  bool repeatable = false;  // the op is replayable, even if it is not recorded, or was paged
+  NoReplay why = NoReplay::kNone;  // why its results are non-recomputable; kNone: not known yet
+  bool random = false;             // it drew random numbers
+  CostKey cost_key = 0;            // Note [Costs are learned]
+  std::uint32_t copies = 0;        // see TraceOp::copies
   KernelLimits limits{};
   bool paged = false;  // memory of its kernel was paged, so it is not replayable
 

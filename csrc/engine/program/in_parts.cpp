@@ -87,7 +87,7 @@ void InParts::detach(StorageId storage) {
     if (evicted) {
       replayer_.acquire(one);
     }
-    values_.make_non_recomputable(one[0]);
+    values_.make_non_recomputable(one[0], NoReplay::kInParts);
     values_.drain();
     if (evicted) {
       replayer_.release(one);

@@ -61,10 +61,9 @@ class ProgramOp {
   // The kernel has got `nbytes` of paged memory, and frees it.
   void page(PageKey page, Bytes nbytes);
   void unpage(PageKey page);
-  // Whether the engine would keep a record with a payload. It does not if the results are small, or
-  // if they cannot be replayed.
-  [[nodiscard]] bool recordable(const OpRecord& record) const {
-    return records_.recordable(record);
+  // Why the engine would not keep a record with a payload; kNone if it would.
+  [[nodiscard]] NoReplay why_unrecorded(const OpRecord& record) const {
+    return records_.why_unrecorded(record);
   }
   // The op has ended. `uses` are the operands', and record.inputs and record.written refer to them.
   // Sets storages[i] to the new storage of fresh[i]. The storage of an operand that got other

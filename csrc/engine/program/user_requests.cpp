@@ -32,9 +32,11 @@ bool UserRequests::evict(StorageId storage) {
   return !lineage_[id].resident();
 }
 
-void UserRequests::escape(StorageId storage) {
-  values_[storage].shown_only = false;
+bool UserRequests::escape(StorageId storage) {
+  const bool known = lineage_[values_.current(storage)].escaped;
+  const bool was_shown_only = std::exchange(values_[storage].shown_only, false);
   give_address(storage);
+  return !known || was_shown_only;
 }
 
 void UserRequests::give_address(StorageId storage) {
@@ -48,7 +50,7 @@ void UserRequests::give_address(StorageId storage) {
   const ValueId one[] = {first};
   replayer_.acquire(one);
   without_copy(first);
-  values_.make_non_recomputable(first);
+  values_.make_non_recomputable(first, NoReplay::kEscaped);
   values_.drain();
   replayer_.release(one);
   freezer_.freeze_or_copy(storage, Freezer::OldVersion::kResident);
@@ -101,12 +103,13 @@ void UserRequests::end_escape(StorageId storage) noexcept {
   candidates_.update(held.current);
 }
 
-void UserRequests::escape_and_leave(StorageId storage) {
+bool UserRequests::escape_and_leave(StorageId storage) {
   const bool known = lineage_[values_.current(storage)].escaped;
-  escape(storage);
+  const bool is_new = escape(storage);
   if (!known) {
     leave_pool(storage);
   }
+  return is_new;
 }
 
 void UserRequests::leave_pool(StorageId storage) {
@@ -279,7 +282,7 @@ std::vector<ValueId> UserRequests::acquire_each(std::span<const ValueId> values)
 void UserRequests::keep_for_good(std::span<const ValueId> acquired) {
   for (ValueId id : acquired) {
     values_.drop_copy(id);
-    values_.make_non_recomputable(id);
+    values_.make_non_recomputable(id, NoReplay::kExit);
   }
   values_.drain();
   replayer_.release(acquired);
@@ -294,7 +297,7 @@ bool UserRequests::materialized() const {
 }
 
 PinnedRow UserRequests::pinned_row(ValueId id, const Value& value) const {
-  PinnedRow row{.size = value.size, .by = {}, .op = {}};
+  PinnedRow row{.size = value.size, .by = {}, .op = {}, .why = {}};
   if (context_.makers != nullptr) {
     row.maker = context_.makers->of(id);
   }
@@ -302,13 +305,16 @@ PinnedRow UserRequests::pinned_row(ValueId id, const Value& value) const {
     row.name = values_[value.storage].name;
   }
   const bool left = value.storage.valid() && values_[value.storage].left;
+  const bool has_line =
+      value.escaped && value.storage.valid() && values_[value.storage].address_line.valid();
   if (value.external != nullptr && value.flags.among_outside &&
       context_.options.page_window > Bytes(0)) {
     row.by = "in paged memory";
-  } else if (value.external != nullptr && !left) {
+  } else if (value.external != nullptr && !left && !has_line) {
     row.by = "made outside the scope";
   } else if (value.escaped) {
     row.by = "escape";
+    row.line = has_line ? values_[value.storage].address_line : LineId();
   } else if (value.storage.valid() && values_[value.storage].user_pins > 0) {
     row.by = "pin";
   } else if (value.hard_pins > 0) {
@@ -316,7 +322,9 @@ PinnedRow UserRequests::pinned_row(ValueId id, const Value& value) const {
   } else {
     row.by = value.storage.valid() ? "non-recomputable" : "dead, used by replays of other values";
   }
-  if (value.recomputable()) {
+  if (!value.recomputable()) {
+    row.why = text_of(value.flags.why);
+  } else {
     row.op = context_.device.name(lineage_[value.producer].payload);
   }
   return row;

@@ -51,7 +51,8 @@ class UserRequests {
   void evict_everything() { evictor_.evict_everything_as_told(); }
   // Code outside the engine gets the address: the storage is made resident and keeps its place
   // until it dies.
-  void escape(StorageId storage);
+  // Returns whether it had not escaped before.
+  bool escape(StorageId storage);
   // Note [Shown]. The storage escapes until end_show() has been called as often. `leaves`: as in
   // escape_and_leave.
   [[nodiscard]] PinTicket show(StorageId storage, bool leaves);
@@ -61,10 +62,12 @@ class UserRequests {
   void end_escape(StorageId storage) noexcept;
   // The same as escape(), before any code has the address. Unless the storage escaped earlier, it
   // leaves the pool if it can: Note [Leaving the pool].
-  void escape_and_leave(StorageId storage);
+  bool escape_and_leave(StorageId storage);
   // The second half of escape_and_leave, for a storage that has just escaped. For simulations of a
   // trace.
   void leave_pool(StorageId storage);
+  // Sets the line of the program that took the storage's address, for reports.
+  void set_address_line(StorageId storage, LineId line) { values_[storage].address_line = line; }
   // Whether code may have the address of the storage: it is pinned by request, or has escaped.
   [[nodiscard]] bool is_held(StorageId storage) const;
   // Whether an escape or an overwrite of the storage would replay ops.

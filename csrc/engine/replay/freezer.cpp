@@ -189,7 +189,7 @@ void Freezer::make_state(StorageId storage) {
     return;
   }
   replayer_.acquire(one);
-  values_.make_non_recomputable(one[0]);
+  values_.make_non_recomputable(one[0], NoReplay::kState);
   values_.drain();
   replayer_.release(one);
 }

@@ -47,13 +47,19 @@ Nanoseconds Records::cost_by_bytes(const OpRecord& record) const {
   return cost;
 }
 
-// Updates the storage after `op` wrote it. Invalid op: the new content is non-recomputable.
-void Records::supersede(StorageId id, OpId op, bool overwritten) {
+// Updates the storage after `op` wrote it. Invalid op: the new content is non-recomputable, because
+// of `why`.
+void Records::supersede(StorageId id, OpId op, bool overwritten, NoReplay why) {
   values_.stop_copying(values_.current(id));
   HeldStorage& storage = values_[id];
   const ValueId before = storage.current;
+  if (const NoReplay first = lineage_[before].flags.why;
+      why == NoReplay::kOldContent && first != NoReplay::kNone) {
+    why = first;
+  }
   if (!op.valid() && !lineage_[before].recomputable() && !lineage_.has_consumers(before)) {
     lineage_[before].writing = false;
+    lineage_[before].flags.why = why;
     values_.made(before);
     values_.drop_copy(before);
     touch(before);
@@ -72,6 +78,8 @@ void Records::supersede(StorageId id, OpId op, bool overwritten) {
     const bool alone = !overwritten && lineage_[op].inputs.size() == 1;  // reads only itself
     now.flags.was_read = alone && old.flags.was_read;
     now.flags.changed = !overwritten && (old.flags.changed || (old.flags.was_read && !alone));
+  } else {
+    lineage_[after].flags.why = why;
   }
   candidates_.update_cost(after);
   if (copy.valid()) {
@@ -88,7 +96,7 @@ void Records::supersede(StorageId id, OpId op, bool overwritten) {
   values_.collect(before);
 }
 
-bool Records::recordable(const OpRecord& record) const {
+NoReplay Records::why_unrecorded(const OpRecord& record) const {
   const bool large =
       std::any_of(record.fresh.begin(), record.fresh.end(),
                   [this](const FreshStorage& fresh) {
@@ -98,37 +106,38 @@ bool Records::recordable(const OpRecord& record) const {
         return lineage_[values_.current(each.storage)].nbytes > context_.options.small_result_bytes;
       });
   if (!large) {
-    return false;
+    return NoReplay::kSmall;
   }
   std::int32_t depth = 0;
   for (ValueId input : record.inputs) {
     const Value& value = lineage_[input];
     if (value.escaped) {
-      return false;
+      return NoReplay::kOfEscaped;
     }
     if (value.recomputable()) {
       depth = std::max(depth, lineage_[value.producer].depth + 1);
     }
   }
   if (depth > context_.options.max_depth) {
-    return false;
+    return NoReplay::kDepth;
   }
   for (const WrittenStorage& written : record.written) {
     const Value& value = lineage_[values_[written.storage].current];
     if (value.external != nullptr || value.escaped ||
         (!value.recomputable() && !written.overwritten)) {
-      return false;
+      return NoReplay::kOldContent;
     }
   }
-  return true;
+  return NoReplay::kNone;
 }
 
-void Records::record_non_recomputables(const OpRecord& record, std::span<StorageId> storages) {
+void Records::record_non_recomputables(const OpRecord& record, std::span<StorageId> storages,
+                                       NoReplay why) {
   if (record.payload != nullptr) {
     context_.device.release(record.payload);
   }
   for (const WrittenStorage& written : record.written) {
-    supersede(written.storage, OpId(), written.overwritten);
+    supersede(written.storage, OpId(), written.overwritten, why);
   }
   for (std::size_t i = 0; i < record.fresh.size(); ++i) {
     const FreshStorage& fresh = record.fresh[i];
@@ -139,6 +148,7 @@ void Records::record_non_recomputables(const OpRecord& record, std::span<Storage
           values_.add_external(fresh.handle, {.nbytes = fresh.nbytes, .among_outside = true});
       context_.segments.place(fresh.handle, SegmentId());
     }
+    lineage_[values_.current(storages[i])].flags.why = why;
   }
 }
 
@@ -163,7 +173,7 @@ void Records::record_op(const OpRecord& record, std::span<StorageId> storages) {
   context_.stats.lineage_depth_max =
       std::max(context_.stats.lineage_depth_max, std::int64_t{op.depth});
   for (const WrittenStorage& written : record.written) {
-    supersede(written.storage, id, written.overwritten);
+    supersede(written.storage, id, written.overwritten, NoReplay::kNone);
     if (verifiable) {
       const ValueId value = values_[written.storage].current;
       verifier_.remember(value, values_.location(value), record, result);
@@ -196,10 +206,12 @@ void Records::finish(const OpRecord& record, std::span<StorageId> storages) {
     touch(input);
   }
   context_.now += record.cost.count();
-  if (record.payload != nullptr && (record.recordable || recordable(record))) {
+  const bool judged = record.recordable || record.why != NoReplay::kNone;
+  const NoReplay why = judged ? record.why : why_unrecorded(record);
+  if (record.payload != nullptr && why == NoReplay::kNone) {
     record_op(record, storages);
   } else {
-    record_non_recomputables(record, storages);
+    record_non_recomputables(record, storages, why);
   }
 }
 
@@ -207,7 +219,7 @@ void Records::make_unknown(std::span<const WrittenStorage> written) {
   for (const WrittenStorage& each : written) {
     // A value that was evicted before the op could be tried again can still be replayed.
     if (lineage_[values_.current(each.storage)].resident()) {
-      supersede(each.storage, OpId(), each.overwritten);
+      supersede(each.storage, OpId(), each.overwritten, NoReplay::kFailedOp);
     }
   }
 }
@@ -238,7 +250,7 @@ void Records::bound_metadata() {
     }
     if (lineage_.contains(id)) {
       lineage_[id].flags.frozen = true;
-      values_.make_non_recomputable(id);
+      values_.make_non_recomputable(id, NoReplay::kMetadata);
       values_.drain();
     }
   }

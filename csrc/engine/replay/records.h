@@ -55,9 +55,8 @@ class Records {
   void copy_before_write(std::span<const StorageId> storages);
   void discard_copies(std::span<const StorageId> storages) noexcept;
 
-  // Whether the engine would keep a record with a payload. It does not if the results are small, or
-  // if they cannot be replayed.
-  [[nodiscard]] bool recordable(const OpRecord& record) const;
+  // Why the engine would not keep a record with a payload; kNone if it would.
+  [[nodiscard]] NoReplay why_unrecorded(const OpRecord& record) const;
   // Records an op that has ended. Sets storages[i] to the new storage of fresh[i].
   void finish(const OpRecord& record, std::span<StorageId> storages);
   // Makes the values of these storages non-recomputable, because their content is unknown: a failed
@@ -67,8 +66,9 @@ class Records {
   [[nodiscard]] Nanoseconds cost_by_bytes(const OpRecord& record) const;
 
  private:
-  void supersede(StorageId storage, OpId op, bool overwritten);
-  void record_non_recomputables(const OpRecord& record, std::span<StorageId> storages);
+  void supersede(StorageId storage, OpId op, bool overwritten, NoReplay why);
+  void record_non_recomputables(const OpRecord& record, std::span<StorageId> storages,
+                                NoReplay why);
   void record_op(const OpRecord& record, std::span<StorageId> storages);
   void bound_metadata();
   void touch(ValueId id) {

@@ -49,12 +49,12 @@ void NonRecomputables::freeze(ValueId source, const Dependents& dependents) {
     if (lineage_[id].evicted()) {
       values_.transition(id, Residency::kLost);
     }
-    values_.make_non_recomputable(id);
+    values_.make_non_recomputable(id, NoReplay::kFreed);
     values_.collect_later(id);
   }
   for (ValueId id : dependents.resident) {
     lineage_[id].flags.frozen = true;
-    values_.make_non_recomputable(id);
+    values_.make_non_recomputable(id, NoReplay::kFreed);
     ++context_.stats.frozen_values;
     values_.collect_later(id);
   }

@@ -167,8 +167,9 @@ void Values::remove_record(ValueId id) {
   }
 }
 
-void Values::make_non_recomputable(ValueId id) {
+void Values::make_non_recomputable(ValueId id, NoReplay why) {
   if (lineage_[id].recomputable()) {
+    lineage_[id].flags.why = why;
     candidates_.before_non_recomputable(id);
     cut(id);
     candidates_.update_cost(id);
@@ -277,7 +278,7 @@ void Values::disown(ValueId id) {
   // If a running op overwrites the value, its bytes may be half overwritten. It keeps its lineage
   // then, so that its dependents can be replayed from its inputs.
   if (!lineage_[id].writing) {
-    make_non_recomputable(id);
+    make_non_recomputable(id, NoReplay::kEscaped);
   }
   candidates_.update(id);
   drain();

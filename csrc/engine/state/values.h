@@ -31,7 +31,7 @@ class Values {
   // The only function that changes a value's residency.
   void transition(ValueId id, Residency to, BlockId block = {});
   // Cuts a value from its lineage. Its bytes, if it has any, cannot be recomputed from now on.
-  void make_non_recomputable(ValueId id);
+  void make_non_recomputable(ValueId id, NoReplay why);
   // Attributes the value to the current module.
   void made(ValueId id) {
     if (context_.makers != nullptr) {

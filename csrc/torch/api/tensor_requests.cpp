@@ -158,15 +158,24 @@ void give_address(const at::Tensor& tensor, const Act& act) {
 
 }  // namespace
 
-void escape(const at::Tensor& tensor, Address address) {
+bool escape(const at::Tensor& tensor, Address address) {
+  bool is_new = false;
   give_address(tensor, [&](Session& session, const EngineLock& lock, StorageId storage) {
     detail::UserRequests& user = session.engine(lock).user();
     if (address == Address::kNew && session.can().leaves_pool) {
-      user.escape_and_leave(storage);
+      is_new = user.escape_and_leave(storage);
     } else {
-      user.escape(storage);
+      is_new = user.escape(storage);
     }
   });
+  return is_new;
+}
+
+void set_address_line(const at::Tensor& tensor, LineId line) {
+  with_known(tensor, Unknown::kIgnore,
+             [line](Session& session, const EngineLock& lock, StorageId storage) {
+               session.engine(lock).user().set_address_line(storage, line);
+             });
 }
 
 Shown::Shown(const at::Tensor& tensor) {

@@ -88,15 +88,30 @@ void OpCall::save_left_out(const EngineLock& lock) {
   }
 }
 
+// As far as it is known before the kernel runs.
+NoReplay OpCall::why_not_replayed() const {
+  if (!traits_.repeatable) {
+    return traits_.uninitialized ? NoReplay::kUninitialized
+           : traits_.own_kernel  ? NoReplay::kOp
+                                 : NoReplay::kCustomOp;
+  }
+  if (operands_.foreign()) {
+    return NoReplay::kOperand;
+  }
+  if ((framed_ && KernelFrame::in_opaque()) || in_python_dispatcher()) {
+    return NoReplay::kInside;
+  }
+  return session_.can().kernels_vary && may_vary(traits_, stack_, base_) ? NoReplay::kVaries
+                                                                         : NoReplay::kNone;
+}
+
 // Finds the storages, restores and pins them, and prepares those that will be written.
 void OpCall::prepare() {
   operands_.find(Arguments(stack_.data() + base_, argument_count_), leaves_out_);
   framed_ = KernelFrame::any();
-  repeatable_ = traits_.repeatable && !operands_.foreign() &&
-                !(framed_ && KernelFrame::in_opaque()) && !in_python_dispatcher() &&
-                !(session_.can().kernels_vary && may_vary(traits_, stack_, base_));
+  why_ = why_not_replayed();
   line_ = session_.line();
-  if (repeatable_) {
+  if (why_ == NoReplay::kNone) {
     define_operands();
   }
   const EngineLock lock(session_.mutex());
@@ -275,7 +290,7 @@ void OpCall::keep_draw(std::optional<Draw>& draw) {
   const auto generator =
       repeatable_generator(traits_, keys_, session_.device(), stack_, argument_count_);
   if (!generator) {
-    repeatable_ = false;
+    refuse_replay(NoReplay::kDraw);
     random_ = nullptr;
     return;
   }
@@ -309,9 +324,11 @@ void OpCall::note_written(const EngineLock& lock) {
       continue;
     }
     if (!operand.storage.valid()) {
-      repeatable_ &= impl_of(operand).nbytes() == 0;  // else an empty `out` was resized
+      if (impl_of(operand).nbytes() != 0) {
+        refuse_replay(NoReplay::kResult);  // an empty `out`
+      }
     } else if (session_.storages(lock).find_known(impl_of(operand)) != operand.storage) {
-      repeatable_ = false;  // resized: the old record is gone, the new content is non-recomputable
+      refuse_replay(NoReplay::kResult);  // the old record is gone
       operand.storage = StorageId();
       fresh_.add_made_outside(impl_of(operand));
     }
@@ -336,8 +353,10 @@ OpRecord OpCall::make_record(const OpUses& uses, const EngineLock& lock) {
   record.limits = limits_;
   record.paged = paged_;
   // Of an op that was paged, only the trace needs a record: Note [Paged results].
-  const bool wanted = paged_ ? session_.recording() : session_.engine(lock).op().recordable(record);
-  if (repeatable_ && wanted) {
+  const NoReplay unrecorded =
+      paged_ ? NoReplay::kPaged : session_.engine(lock).op().why_unrecorded(record);
+  const bool wanted = paged_ ? session_.recording() : unrecorded == NoReplay::kNone;
+  if (why_ == NoReplay::kNone && wanted) {
     PayloadWriter writer(session_, {.handle = op_,
                                     .traits = traits_,
                                     .keys = keys_,
@@ -346,17 +365,20 @@ OpRecord OpCall::make_record(const OpUses& uses, const EngineLock& lock) {
                                     .results = on_stack(),
                                     .overwritable = may_be_in_place()});
     std::unique_ptr<Payload> payload = writer.write(std::move(random_), lock);
-    repeatable_ = payload != nullptr;
+    if (payload == nullptr) {
+      refuse_replay(NoReplay::kArgument);
+    }
     if (paged_ && payload != nullptr) {
       record.record_bytes = Bytes(static_cast<std::int64_t>(payload->memory));
       session_.tensors().discard(std::move(payload));
     } else if (!paged_) {
       record.recordable = true;
-      record.cost_key = repeatable_ ? payload->cost_key : 0;
+      record.cost_key = payload != nullptr ? payload->cost_key : 0;
       record.payload = payload.release();
     }
   }
-  record.repeatable = repeatable_;
+  record.repeatable = why_ == NoReplay::kNone;
+  record.why = record.repeatable ? unrecorded : why_;
   return record;
 }
 
@@ -372,7 +394,11 @@ void OpCall::finish(Results results) {
   hold_arguments(lock);
   if (results == Results::kOnStack) {
     fresh_.collect(on_stack(), serial_, paged_, lock);
-    repeatable_ &= fresh_.repeatable() && !is_once();
+    if (!fresh_.repeatable()) {
+      refuse_replay(NoReplay::kResult);
+    } else if (is_once()) {
+      refuse_replay(NoReplay::kOnce);
+    }
   }
   const bool streams = session_.can().streams;
   if (streams) {

@@ -52,6 +52,9 @@ class OpCall {
   enum class Results : std::uint8_t { kOnStack, kNone };
   // ---- before the kernel ----
   void prepare();
+  [[nodiscard]] NoReplay why_not_replayed() const;
+  // The first reason counts.
+  void refuse_replay(NoReplay why) { why_ = why_ == NoReplay::kNone ? why : why_; }
   void define_operands();
   void fill(c10::StorageImpl& storage);
   void zero(c10::StorageImpl& storage);
@@ -109,12 +112,12 @@ class OpCall {
   const std::size_t base_;  // index of the first argument on the stack
   const std::span<Session* const> others_;
 
-  bool leaves_out_ = false;  // traits_.left_out applies to this call
-  bool framed_ = false;      // the op runs in a KernelFrame of this thread
-  bool repeatable_ = false;
-  bool paged_ = false;    // memory of the kernel was paged, so it is not replayed
-  bool ended_ = false;    // the op is recorded
-  bool running_ = false;  // counted among the session's running kernels
+  bool leaves_out_ = false;         // traits_.left_out applies to this call
+  bool framed_ = false;             // the op runs in a KernelFrame of this thread
+  NoReplay why_ = NoReplay::kNone;  // why it is not replayed
+  bool paged_ = false;              // memory of the kernel was paged, so it is not replayed
+  bool ended_ = false;              // the op is recorded
+  bool running_ = false;            // counted among the session's running kernels
   std::uint64_t serial_ = 0;
   MakerId maker_;  // invalid: attribution is off
   std::uint32_t line_ = Maker::kNone;

@@ -81,9 +81,11 @@ def pin_each(things: Iterable[object], pins: dict[int, _C.Pin]) -> None:
         pin(thing, pins)
 
 
-def escape(thing: object) -> None:
-    """Records that a tensor's or storage's pointer is given away; ignores any other object."""
+def escape(thing: object) -> bool:
+    """Records that a tensor's or storage's pointer is given away; ignores any other object.
+
+    Returns whether it had not escaped before.
+    """
     if isinstance(thing, torch.UntypedStorage):
-        _C.escape(_C.alias_of(thing))
-    elif isinstance(thing, torch.Tensor):
-        _C.escape(thing)
+        thing = _C.alias_of(thing)
+    return isinstance(thing, torch.Tensor) and _C.escape(thing)

@@ -36,8 +36,16 @@ from recoup._patching import scripts
 from recoup._patching.call_pins import escape, held_pins, pin, pin_each, reading_pins, thread
 from recoup._patching.made_outside import making, making_sized, mapping, resizing, sharing
 from recoup._patching.patches import Patches, Replacement, hide
+from recoup._patching.program_lines import warn_at_program
 
 _Function = Callable[..., Any]
+
+_ADDRESS = (
+    "a tensor's address is taken here, through which other code may write at any time. Until the "
+    "tensor is gone, neither it nor what is computed from it is evicted. To read values, use "
+    "cpu(), tolist() or numpy(); to compare tensors, untyped_storage()._cdata. run.report() lists "
+    "such tensors"
+)
 
 
 def _escaping(original: _Function) -> _Function:
@@ -93,13 +101,14 @@ def _of_loading(frame: FrameType) -> bool:
 
 
 def _pointing(original: _Function) -> _Function:
-    """Lets the first argument escape, or pins it inside a reading call."""
+    """Lets the first argument escape, with a warning, or pins it inside a reading call."""
 
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         if args:
             if thread.pins is None:
-                escape(args[0])
+                if escape(args[0]):
+                    warn_at_program(_ADDRESS)
             else:
                 pin(args[0], thread.pins)
         return original(*args, **kwargs)

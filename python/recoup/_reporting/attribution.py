@@ -1,12 +1,9 @@
 """Attribution of a run's memory and time to the program's modules."""
 
-import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
-import torch
 from torch.optim import Optimizer
 
 from recoup import _C
@@ -21,8 +18,6 @@ _FORWARD, _BACKWARD, _OPTIMIZER = range(3)
 MOMENT_KINDS: tuple[MomentKind, ...] = ("op", "replay", "evict", "spill", "fetch", "move", "step")
 """Kinds in the order of LiveMoment::Kind."""
 
-_LIBRARIES = [os.path.dirname(torch.__file__) + os.sep, f"{Path(__file__).parents[1]}{os.sep}"]
-
 
 class Attribution:
     """The attribution of one run: installs its hooks while the scope is open, and gives results."""
@@ -31,8 +26,6 @@ class Attribution:
         self._engine = engine
         self.timeline = timeline
         engine.attribute(lines=lines, step=timeline, moments=timeline)
-        if lines:
-            _C.pass_over_lines(_LIBRARIES)
         self._hooks = module_names.StepHooks(self._name_held, self._name_state)
 
     # ---- while the scope is open; each method is idempotent, and works without the others ----
@@ -170,6 +163,7 @@ class Result:
         return PinnedValue(
             bytes=row["bytes"],
             by=row["by"],
+            why=row["why"],
             op=row["op"] or self.op(maker),
             module=self.module(maker, name),
             kind=self.kind(maker, name, source=row["by"] == "non-recomputable"),

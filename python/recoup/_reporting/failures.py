@@ -1,13 +1,14 @@
 """The errors that ended a run, and the holders of its memory when they were raised."""
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from recoup._memory.sizes import format_bytes
-from recoup._reporting.report import NO_MODULE
+from recoup._reporting.report import NO_MODULE, counted
 from recoup.errors import OutOfBudgetError
-from recoup.rows import Holder, recorded
+from recoup.rows import TAKEN_AT, Holder, PinnedValue, recorded
 
 if TYPE_CHECKING:
     from recoup._reporting.attribution import Attribution
@@ -53,6 +54,8 @@ class Failure:
     """Values of the fields in FIGURES; empty unless an OutOfBudgetError."""
     help: tuple[str, ...] = ()
     """Remedies, one sentence each."""
+    taken: str = ""
+    """A sentence with the lines of the program that took addresses; empty if none did."""
     charged_bytes: int = 0
     """Bytes charged when memory was refused."""
     rows: tuple[Holder, ...] | None = None
@@ -72,10 +75,14 @@ class Failure:
 
 
 def failure_of(
-    error: BaseException | None, where: Where, attribution: "Attribution | None"
+    error: BaseException | None,
+    where: Where,
+    attribution: "Attribution | None",
+    pinned: Callable[[], Sequence[PinnedValue]],
 ) -> Failure | None:
     """The record of `error`; None if it is no failure, such as an exit with code 0.
 
+    pinned: returns the values that cannot be evicted.
     Also finds an OutOfBudgetError among the causes of another exception. Call this before the scope
     is left, while the names of tensors are still known.
     """
@@ -85,7 +92,11 @@ def failure_of(
         return None
     refused = _refusal_in(error)
     kind = type(error)
-    known: dict[str, Any] = {} if refused is None else _refused(refused, where, attribution)
+    known: dict[str, Any] = {}
+    if refused is not None:
+        known = _refused(refused, where, attribution)
+        known["taken"] = _taken(pinned())
+        known["help"] += (known["taken"],) * bool(known["taken"])
     name = kind.__qualname__
     return Failure(
         where=where,
@@ -139,19 +150,45 @@ def _refused(
     return known
 
 
+def _taken(pinned: Iterable[PinnedValue]) -> str:
+    """A sentence about values whose address a known line of the program took; empty if none."""
+    rows = [row for row in pinned if row.by == "escape" and row.why]
+    if not rows:
+        return ""
+    lines = Counter[str]()
+    for row in rows:
+        lines[row.why.removeprefix(f"{TAKEN_AT} ")] += row.bytes
+    named = [line for line, _ in lines.most_common(NOTED_ROWS)]
+    more = f" and {len(lines) - len(named)} other lines" * (len(lines) > len(named))
+    return (
+        f"The program took the address of {counted(len(rows), 'tensor')}, "
+        f"{format_bytes(sum(lines.values()))}, at {', '.join(named)}{more}. Neither these tensors "
+        "nor what is computed from them is evicted."
+    )
+
+
 def note_holders(error: BaseException, failure: Failure) -> None:
-    """Adds the holders of the memory, if they are known, as a note to the OutOfBudgetError.
+    """Adds what is known of the memory's holders as notes to the OutOfBudgetError.
 
     Before Python 3.11 errors have no notes; `Run.failures` and a report have the rows.
     """
     refused = _refusal_in(error)
-    if refused is None or not failure.rows or not hasattr(refused, "add_note"):
+    if refused is None or not hasattr(refused, "add_note"):
         return
+    notes = [failure.taken] * bool(failure.taken)
+    if failure.rows:
+        notes.append(_holders_note(failure.rows))
+    for note in notes:
+        if note not in getattr(refused, "__notes__", ()):
+            refused.add_note(note)
+
+
+def _holders_note(rows: Sequence[Holder]) -> str:
     shown = [
         (row.module or NO_MODULE, str(row.kind), format_bytes(row.bytes))
-        for row in failure.rows[:NOTED_ROWS]
+        for row in rows[:NOTED_ROWS]
     ]
-    if rest := failure.rows[NOTED_ROWS:]:
+    if rest := rows[NOTED_ROWS:]:
         left = format_bytes(sum(row.bytes for row in rest))
         shown.append((f"{len(rest)} other rows in the report", "", left))
     widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
@@ -159,9 +196,7 @@ def note_holders(error: BaseException, failure: Failure) -> None:
         f"  {module:<{widths[0]}}  {kind:<{widths[1]}}  {size:>{widths[2]}}"
         for module, kind, size in shown
     ]
-    note = "\n".join([_HELD, *lines])
-    if note not in getattr(refused, "__notes__", ()):
-        refused.add_note(note)
+    return "\n".join([_HELD, *lines])
 
 
 def _is_of(refusal: Mapping[str, Any], error: OutOfBudgetError) -> bool:

@@ -69,13 +69,13 @@ def versions() -> dict[str, str]:
 
 def _pinned(rows: Sequence[PinnedValue]) -> list[dict[str, Any]]:
     """Pinned values grouped by reason, kind, op and module, largest first."""
-    sizes: Counter[tuple[str, str, str, str]] = Counter()
-    counts: Counter[tuple[str, str, str, str]] = Counter()
+    sizes: Counter[tuple[str, ...]] = Counter()
+    counts: Counter[tuple[str, ...]] = Counter()
     for row in rows:
-        key = (row.by, row.kind or "", row.op, row.module or "")
+        key = (row.by, row.kind or "", row.op, row.module or "", row.why)
         sizes[key] += row.bytes
         counts[key] += 1
-    names = ("by", "kind", "op", "module")
+    names = ("by", "kind", "op", "module", "why")
     return [
         {"bytes": size, "values": counts[key], **dict(zip(names, key, strict=True))}
         for key, size in sizes.most_common()

@@ -36,7 +36,7 @@ def format_report(
     shared: the budget of all processes, if they share one.
     paged: the use of paged memory, if a result did not fit in the budget.
     The other parameters are the rows of `Run.pinned()`, `Run.copy_waits()`, `Run.kept_graphs()`,
-    `Run.budget_changes()`, `Run.holders()` and `Run.work()`. Pinned values of one reason and op are
+    `Run.budget_changes()`, `Run.holders()` and `Run.work()`. Pinned values of one op and reason are
     added up.
     """
     parts = [
@@ -256,19 +256,19 @@ def _module_table(modules: Sequence[ModuleWork]) -> str:
 
 
 def _pinned_table(pinned: Sequence[PinnedValue]) -> str:
-    groups: dict[tuple[str, str], list[int]] = {}
+    groups: dict[tuple[str, str, str], list[int]] = {}
     for row in pinned:
-        groups.setdefault((row.by, row.op), []).append(row.bytes)
+        groups.setdefault((row.by, row.op, row.why), []).append(row.bytes)
     largest = sorted(groups.items(), key=lambda group: sum(group[1]), reverse=True)
     rows = [
-        (by, format_bytes(sum(sizes)), f"{len(sizes):,}", op or "-")
-        for (by, op), sizes in largest[:_PINNED_ROWS]
+        (by, format_bytes(sum(sizes)), f"{len(sizes):,}", op or "-", why)
+        for (by, op, why), sizes in largest[:_PINNED_ROWS]
     ]
     if rest := [size for _, sizes in largest[_PINNED_ROWS:] for size in sizes]:
-        rows.append(("others", format_bytes(sum(rest)), f"{len(rest):,}", "-"))
+        rows.append(("others", format_bytes(sum(rest)), f"{len(rest):,}", "-", ""))
     if not groups:
-        rows.append(("nothing", "-", "-", "-"))
-    return _table(("cannot be evicted", "size", "values", "made by"), rows)
+        rows.append(("nothing", "-", "-", "-", ""))
+    return _table(("cannot be evicted", "size", "values", "made by", "reason"), rows)
 
 
 def _graph_table(kept: Sequence[KeptGraphs]) -> str:

@@ -87,9 +87,9 @@ def pinned_table(pinned: Sequence[Mapping[str, Any]]) -> str:
         return "<p>Every value could be evicted.</p>"
     short = ("by", "kind")
     table = _pinned_rows(_summed(pinned, short), ("held by", "kind"), short, "Pinned")
-    every = ("by", "kind", "op", "module")
+    every = ("by", "kind", "op", "module", "why")
     rows = _summed(pinned, every)
-    columns = ("held by", "kind", "made by", "module")
+    columns = ("held by", "kind", "made by", "module", "reason")
     return (
         f"{table}<details><summary>{_totals(rows, 'rows')}, by op and module</summary>"
         f"{_pinned_rows(rows, columns, every, 'Pinned, by op')}</details>"

@@ -76,9 +76,25 @@ def test_the_tables_hold_the_figures() -> None:
         ["non-recomputable", "parameters", "484 MiB", "150"],
     ]
     assert parsed.tables["Pinned, by op"][1:] == [
-        ["the program", "activations", "aten::mm", "lm_head", "786 MiB", "1"],
-        ["non-recomputable", "parameters", "-", "(outside of any module)", "475 MiB", "148"],
-        ["non-recomputable", "parameters", "aten::empty", "lm_head", "9.0 MiB", "2"],
+        ["the program", "activations", "aten::mm", "lm_head", "-", "786 MiB", "1"],
+        [
+            "non-recomputable",
+            "parameters",
+            "-",
+            "(outside of any module)",
+            "state that is updated in place",
+            "475 MiB",
+            "148",
+        ],
+        [
+            "non-recomputable",
+            "parameters",
+            "aten::empty",
+            "lm_head",
+            "its memory is uninitialized",
+            "9.0 MiB",
+            "2",
+        ],
     ]
     assert "3 rows, 1.2 GiB, by op and module" in parsed.texts["summary"]
     assert parsed.tables["Suggestions"][1:] == [

@@ -134,7 +134,7 @@ def test_a_report_has_only_the_fields_that_were_recorded(run: recoup.Run) -> Non
     assert [*data["peak"]["rows"][0]] == ["module", "kind", "bytes", "values"]
     counts = ["ops", "op_ns", "replays", "replay_ns", "evictions", "evicted_bytes"]
     assert [*data["modules"][0]] == ["module", *counts]
-    assert [*data["pinned"][0]] == ["bytes", "values", "by", "kind", "op", "module"]
+    assert [*data["pinned"][0]] == ["bytes", "values", "by", "kind", "op", "module", "why"]
     each = run.holders(each=True)[0]
     assert [*rows.recorded(each)] == ["module", "kind", "op", "name", "line", "bytes", "values"]
 

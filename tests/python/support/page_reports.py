@@ -259,6 +259,7 @@ def plain_report() -> dict[str, Any]:
                 "kind": "activations",
                 "op": "aten::mm",
                 "module": "lm_head",
+                "why": "",
             },
             {
                 "bytes": 475 * MIB,
@@ -267,6 +268,7 @@ def plain_report() -> dict[str, Any]:
                 "kind": "parameters",
                 "op": "",
                 "module": "",
+                "why": "state that is updated in place",
             },
             {
                 "bytes": 9 * MIB,
@@ -275,6 +277,7 @@ def plain_report() -> dict[str, Any]:
                 "kind": "parameters",
                 "op": "aten::empty",
                 "module": "lm_head",
+                "why": "its memory is uninitialized",
             },
         ],
         "step": None,

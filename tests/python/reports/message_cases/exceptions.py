@@ -34,6 +34,7 @@ _SLOW = "They need seconds of work: a compiler, a benchmark, or a long search."
 _INSIDE = "recoup handles them itself: no program sees them."
 _TIMES = "They depend on the times of ops; `tests/python/cli/test_suggest.py` triggers some."
 _RARE = "They need a rare kind of program or recording."
+_REASONS = "`tests/python/reports/test_reasons.py` has a program for each."
 _TEXT = "They are not messages, but names and texts of pictures and files."
 
 EXCEPTIONS = [
@@ -113,5 +114,7 @@ EXCEPTIONS = [
     ),
     Exempt(r"picture\.py|recoup/_reporting/page_data\.py|csrc/python/trace_module\.cpp", "", _TEXT),
     Exempt(r"recoup/words\.py", "", _TEXT),
+    Exempt(r"csrc/lineage/no_replay\.cpp", "", _REASONS),
+    Exempt(r"recoup/rows\.py|csrc/python/module\.cpp", "its address was taken at", _TEXT),
     Exempt(r"commands/bottom_line\.py|commands/offline/order_arguments\.py", "", _TEXT),
 ]

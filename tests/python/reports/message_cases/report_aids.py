@@ -36,7 +36,12 @@ def report_of_made_up_figures() -> str:
     return format_report(
         _made_up(),
         [
-            recoup.PinnedValue(bytes=2 * MIB, by="non-recomputable", op="aten::ones"),
+            recoup.PinnedValue(
+                bytes=2 * MIB,
+                by="non-recomputable",
+                op="aten::ones",
+                why="its memory is uninitialized",
+            ),
             recoup.PinnedValue(bytes=64 * MIB, by="in paged memory", op=""),
         ],
         policy="planned",
@@ -64,7 +69,7 @@ def print_help(body: Callable[[], Any], **options: Any) -> None:
         with recoup.budget("2MiB", **split(options)):
             body()
     except recoup.OutOfBudgetError as error:
-        failure = failure_of(error, "body", None)
+        failure = failure_of(error, "body", None, list)
         assert failure is not None
         print(*failure.help, sep="\n")
 
@@ -74,7 +79,7 @@ def help_of(**sizes: int) -> tuple[str, ...]:
     error = recoup.OutOfBudgetError()
     for name, size in sizes.items():
         setattr(error, name, size)
-    failure = failure_of(error, "body", None)
+    failure = failure_of(error, "body", None, list)
     assert failure is not None
     return failure.help
 

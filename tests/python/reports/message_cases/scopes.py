@@ -16,6 +16,11 @@ x = torch.ones(1 << 19)
 with recoup.budget("1MiB"):
     x.add(1)
 ---
+with recoup.budget("1MiB"):
+    x = torch.ones(1 << 16)
+    x.data_ptr()
+    kept = [x * i for i in range(4)]
+---
 with recoup.budget("1MiB", options=recoup.Options(small_result_bytes=0)):
     held = [torch.ones(1 << 14).add_(i) for i in range(14)]
     pins = [recoup.pin(each) for each in held[1::2]]
