@@ -94,7 +94,7 @@ class Evicting(TorchDispatchMode):
         if not traits["repeatable"]:
             return "the op is not ATen's own"
         odd = {kind_of(x) for x in tree_leaves(given) if isinstance(x, torch.Tensor)}
-        odd -= {"strided", "sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr"}
+        odd -= {"strided", *(str(layout).removeprefix("torch.") for layout in SPARSE)}
         if odd:
             return f"an operand is {', '.join(sorted(odd))}"
         return INSIDE if kind_of(result) == "strided" else f"the result is {kind_of(result)}"

@@ -161,11 +161,12 @@ void Operands::add_tensor(const at::Tensor& tensor, std::size_t argument) {
   }
   c10::StorageImpl* storage = plain_storage(device_, tensor);
   if (storage == nullptr) [[unlikely]] {
-    foreign_ |= !is_constant(tensor, argument) && !is_readable_composite(tensor, argument);
+    const bool readable = is_readable_composite(tensor, argument);
+    foreign_ |= !readable && !is_constant(tensor, argument);
     composite_ = true;
     storage = bypassed_storage(tensor);
     if (storage == nullptr) {
-      add_components(tensor, argument);
+      add_components(tensor, argument, readable);
       return;
     }
   }
@@ -208,19 +209,21 @@ bool Operands::is_readable_composite(const at::Tensor& tensor, std::size_t argum
     return false;
   }
   bool managed = true;
-  for_each_component(tensor, [&](const c10::Storage& each) {
-    managed &= each.nbytes() == 0 || device_.managed(each) != nullptr;
+  for_each_part(tensor, [&](const at::Tensor& part) {
+    const c10::Storage& storage = part.storage();
+    managed &= storage.nbytes() == 0 || device_.managed(storage) != nullptr;
   });
   return managed;
 }
 
 // Counts every component as written like the argument, because the schema does not tell them apart,
 // and as read: ops that read only shapes of a strided tensor copy the indices of a sparse one.
-void Operands::add_components(const at::Tensor& tensor, std::size_t argument) {
+// What describes a nested tensor that a replay can rebuild is part of the record, and no operand.
+void Operands::add_components(const at::Tensor& tensor, std::size_t argument, bool readable) {
   if (kind_of(tensor) != TensorKind::kComposite) {
     return;
   }
-  for_each_component(tensor, [&](const c10::Storage& each) {
+  const auto add_component = [&](const c10::Storage& each) {
     c10::StorageImpl* const storage = device_.managed(each);
     if (storage == nullptr) {
       return;
@@ -233,7 +236,12 @@ void Operands::add_components(const at::Tensor& tensor, std::size_t argument) {
     operand->overwritten = operand->left_out = false;
     operand->written |= writes(argument);
     operand->reads = true;
-  });
+  };
+  if (readable) {
+    for_each_part(tensor, [&](const at::Tensor& part) { add_component(part.storage()); });
+  } else {
+    for_each_component(tensor, add_component);
+  }
 }
 
 // Storage arguments (of set_) are read by pointer.

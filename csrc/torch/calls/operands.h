@@ -131,7 +131,7 @@ class Operands {
   Operand& add(c10::StorageImpl* storage);
   void add_tensor(const at::Tensor& tensor, std::size_t argument);
   [[nodiscard]] bool is_readable_composite(const at::Tensor& tensor, std::size_t argument) const;
-  void add_components(const at::Tensor& tensor, std::size_t argument);
+  void add_components(const at::Tensor& tensor, std::size_t argument, bool readable);
   void add_storage(const c10::Storage& storage);
   [[nodiscard]] c10::StorageImpl* bypassed_storage(const at::Tensor& tensor) const;
 

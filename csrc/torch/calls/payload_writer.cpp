@@ -1,5 +1,6 @@
 #include "csrc/torch/calls/payload_writer.h"
 
+#include <algorithm>
 #include <unordered_map>
 #include <utility>
 
@@ -146,19 +147,28 @@ void PayloadWriter::describe_tensor(const at::Tensor& tensor, std::size_t argume
 
 void PayloadWriter::describe_composite(const at::Tensor& tensor, std::size_t argument,
                                        std::int64_t element) {
-  auto shell = CompositeShell::of(tensor);
+  const c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
+  const auto index = static_cast<std::size_t>(
+      std::find(composites_.begin(), composites_.end(), impl) - composites_.begin());
+  payload_->composites.push_back({.argument = static_cast<std::uint16_t>(argument),
+                                  .element = static_cast<std::int32_t>(element),
+                                  .shell = std::nullopt,
+                                  .same_as = index});
+  const bool is_new = index == composites_.size();
+  composites_.push_back(impl);
+  if (!is_new) {
+    return;
+  }
+  std::optional<CompositeShell>& shell = payload_->composites.back().shell;
+  shell = CompositeShell::of(tensor);
   if (!shell) {
     repeatable_ = false;  // the kernel has changed it
     return;
   }
-  const auto index = static_cast<std::int32_t>(payload_->composites.size());
-  payload_->composites.push_back({.argument = static_cast<std::uint16_t>(argument),
-                                  .element = static_cast<std::int32_t>(element),
-                                  .shell = std::move(*shell)});
   payload_->harmless = false;  // a quantizer is PyTorch's
   for_each_part(tensor, [&](const at::Tensor& part) {
     TensorArgument& shape = describe(part, argument, element, *payload_);
-    shape.composite = index;
+    shape.composite = static_cast<std::int32_t>(index);
     set_source(shape, part);
   });
 }

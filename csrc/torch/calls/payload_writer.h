@@ -46,6 +46,7 @@ class PayloadWriter {
   Session& session_;
   const Op op_;
   std::unique_ptr<Payload> payload_;
+  c10::SmallVector<const c10::TensorImpl*, 0> composites_;  // one for each in the payload
   bool repeatable_ = true;
 };
 

@@ -5,6 +5,7 @@
 #include <ATen/quantized/Quantizer.h>
 #include <c10/core/DispatchKeySet.h>
 #include <c10/core/Layout.h>
+#include <c10/core/QScheme.h>
 #include <c10/core/Storage.h>
 #include <c10/core/TensorImpl.h>
 #include <c10/util/FunctionRef.h>
@@ -15,6 +16,7 @@
 #include <optional>
 #include <span>
 #include <typeinfo>
+#include <vector>
 
 namespace recoup::detail {
 
@@ -49,7 +51,7 @@ void for_each_description(const at::Tensor& tensor,
                           c10::function_ref<void(const c10::Storage&)> visit);
 
 // What a composite tensor has in addition to the bytes of its parts, so that it can be rebuilt:
-// of a sparse tensor (COO, CSR, CSC, BSR) or one that is quantized with one scale. It holds no
+// of a sparse tensor (COO, CSR, CSC, BSR), of a nested tensor, or of a quantized one. It holds no
 // tensor.
 class CompositeShell {
  public:
@@ -58,14 +60,33 @@ class CompositeShell {
 
   // Number of parts.
   [[nodiscard]] std::size_t part_count() const {
-    return quantizer_ ? 1 : layout_ == c10::kSparse ? 2 : 3;
+    return quantizer_ || nested_ ? 1 : !scheme_ && layout_ == c10::kSparse ? 2 : 3;
   }
+  // Size of the memory that it refers to.
+  [[nodiscard]] std::size_t heap_bytes() const;
   // A tensor of this shell with these parts, in the order of for_each_part().
   [[nodiscard]] at::Tensor rebuild(std::span<const at::Tensor> parts) const;
 
  private:
-  [[nodiscard]] at::Tensor assemble(std::span<const at::Tensor> parts) const;
+  // The content of a small tensor of integers on the CPU.
+  struct Numbers {
+    c10::SmallVector<std::int64_t, 2> sizes;
+    std::vector<std::int64_t> values;
+    // False: the tensor is another kind of tensor, or it is evicted.
+    [[nodiscard]] bool copy(const at::Tensor& tensor);
+    // A tensor with this content, in memory of its own.
+    [[nodiscard]] at::Tensor to_tensor() const;
+  };
+  // What describes the parts of a nested tensor.
+  struct Nested {
+    Numbers sizes, strides, offsets;
+  };
+
   explicit CompositeShell(const at::Tensor& tensor);
+  // False: the tensor is of a kind that has no shell.
+  [[nodiscard]] bool describe(const c10::TensorImpl& impl);
+  [[nodiscard]] at::Tensor assemble(std::span<const at::Tensor> parts) const;
+  [[nodiscard]] at::Tensor quantized(std::span<const at::Tensor> parts) const;
 
   c10::DispatchKeySet keys_;
   caffe2::TypeMeta type_;
@@ -75,7 +96,11 @@ class CompositeShell {
   std::int64_t sparse_dim_ = 0;  // of COO
   bool coalesced_ = false;       // of COO
   bool requires_grad_ = false;
-  at::QuantizerPtr quantizer_;  // null: not quantized
+  // Of a quantized tensor.
+  std::optional<c10::QScheme> scheme_;
+  at::QuantizerPtr quantizer_;  // with one scale
+  std::int64_t axis_ = 0;       // with a scale for each index along this dimension
+  std::optional<Nested> nested_;
 };
 
 // Calls visit(part) for each plain tensor that a tensor with a shell consists of; for a plain

@@ -74,6 +74,9 @@ void Payload::count_memory() {
            outside(composites, 0) + outside(storage_bytes, 3) + outside(fresh_results, 2) +
            (random ? sizeof(SavedGenerator) : 0) +
            (traits->compiled ? compiled_call(arguments).draws().memory() : 0);
+  for (const CompositeArgument& composite : composites) {
+    memory += composite.shell ? composite.shell->heap_bytes() : 0;
+  }
 }
 
 namespace {
@@ -262,11 +265,16 @@ void put_on_stack(at::Tensor tensor, std::size_t argument, std::int32_t element,
 // `parts`: those of all composite tensors, in order.
 void put_composites(const Payload& payload, std::span<const at::Tensor> parts,
                     torch::jit::Stack& stack) {
+  c10::SmallVector<at::Tensor, 2> rebuilt;
   for (const CompositeArgument& composite : payload.composites) {
-    const std::size_t count = composite.shell.part_count();
-    put_on_stack(composite.shell.rebuild(parts.first(count)), composite.argument, composite.element,
-                 payload, stack);
-    parts = parts.subspan(count);
+    if (composite.shell) {
+      const std::size_t count = composite.shell->part_count();
+      rebuilt.push_back(composite.shell->rebuild(parts.first(count)));
+      parts = parts.subspan(count);
+    } else {
+      rebuilt.push_back(rebuilt[composite.same_as]);
+    }
+    put_on_stack(rebuilt.back(), composite.argument, composite.element, payload, stack);
   }
 }
 

@@ -58,7 +58,9 @@ struct TensorArgument {
 struct CompositeArgument {
   std::uint16_t argument = 0;  // index on the stack
   std::int32_t element = -1;   // index in the list; -1: not in a list
-  CompositeShell shell;
+  // None: an earlier argument is the same tensor, which some kernels ask for.
+  std::optional<CompositeShell> shell;
+  std::size_t same_as = 0;  // index of that one in Payload::composites
 };
 
 struct Payload {

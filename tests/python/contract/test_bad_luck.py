@@ -383,13 +383,6 @@ def test_results_of_ops_on_sparse_tensors_are_replayed() -> None:
         assert run.stats().replays >= 2
 
 
-def test_results_of_ops_on_bsc_tensors_are_non_recomputable() -> None:
-    with recoup.budget("64MiB"):
-        dense = STRANGE["bsc"]().to_dense()
-        assert not recoup.evict(dense)
-        assert recoup.evict(dense * 2)
-
-
 def test_a_custom_op_is_replayed_only_after_allow_replay(luck: type[Unlucky]) -> None:
     @torch.library.custom_op("recoup_bad_luck::secretive", mutates_args=("out",))
     def secretive(x: Tensor, out: Tensor) -> Tensor:

@@ -196,3 +196,81 @@ def test_indices_of_evicted_tensors_are_copied(
         found = [each.clone() for each in program()]
     assert run.stats().evictions > 0
     assert all(map(torch.equal, found, plain))
+
+
+# ---- ops on composite tensors are replayed ----
+
+
+def _ragged() -> torch.Tensor:
+    return torch.nested.nested_tensor([made()[:600].reshape(20, 30), made(3)[:300].reshape(10, 30)])
+
+
+def _blocks(layout: torch.layout) -> torch.Tensor:
+    return made()[:256].reshape(16, 16).mul(3).to_sparse(layout=layout, blocksize=(4, 4))
+
+
+def _channels(zeros: torch.Tensor) -> torch.Tensor:
+    scales = torch.linspace(0.01, 0.2, 16) * 2
+    return torch.quantize_per_channel(made()[:256].reshape(16, 16), scales, zeros, 0, torch.quint8)
+
+
+PROGRAMS: dict[str, Callable[[], list[torch.Tensor]]] = {
+    "nested, linear": lambda: [
+        torch.nested.to_padded_tensor(nn.functional.linear(_ragged() * 2, torch.eye(30) * 3), 0.0)
+    ],
+    "nested, attention": lambda: [
+        torch.nested.to_padded_tensor(
+            torch.softmax(torch.matmul(each := _ragged() * 2, each.transpose(1, 2)), -1), 1.0
+        )
+    ],
+    "nested, parts": lambda: [*(_ragged() * 3).unbind(), (_ragged() * 3)[1]],
+    "nested, empty part": lambda: [
+        (torch.nested.nested_tensor([torch.zeros(0, 4), torch.ones(3, 4)]) * 2)[1]
+    ],
+    "bsr": lambda: [(each := _blocks(torch.sparse_bsr)).to_dense(), (each + each).to_dense()],
+    # Adding a BSC tensor works only if both arguments are the same tensor.
+    "bsc": lambda: [(each := _blocks(torch.sparse_bsc)).to_dense(), (each + each).to_dense()],
+    "bsc, transposed": lambda: [_blocks(torch.sparse_bsc).transpose(0, 1).to_dense()],
+    "per channel": lambda: [
+        (each := _channels(torch.ones(16, dtype=torch.long) * 2)).dequantize(),
+        each.int_repr(),
+        each.q_per_channel_scales() * 2,
+        each.clone().dequantize(),
+    ],
+    "per channel, float zero points": lambda: [
+        _channels(torch.linspace(0, 1, 16) * 2).dequantize()
+    ],
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.usefixtures("one_and_two_threads")
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_results_on_composites_are_replayed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RECOUP_TEST_AIDS", "poison,shake")
+    plain = PROGRAMS[name]()
+    options = recoup.Options(evict_after_op=True, small_result_bytes=0)
+    with recoup.budget("64MiB", options=options) as run:
+        found = PROGRAMS[name]()
+        assert not any(map(recoup.is_resident, found))
+    assert run.stats().replays > 0
+    assert all(map(torch.equal, found, plain))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("policy", ["recoup", "lru", "largest"])
+def test_training_on_nested_tensors(policy: str) -> None:
+    def program(hand: Hand) -> object:
+        torch.manual_seed(0)
+        net = nn.Sequential(*(nn.Linear(32, 32) for _ in range(6)))
+        sgd = torch.optim.SGD(net.parameters(), 0.1)
+        for step in range(3):
+            x = torch.nested.nested_tensor([torch.randn(100 + 9 * step * i, 32) for i in range(8)])
+            for layer in net:
+                x = nn.functional.gelu(layer(x))
+            torch.nested.to_padded_tensor(x, 0.0).square().mean().backward()
+            sgd.step()
+            sgd.zero_grad()
+        return [each.detach() for each in net.parameters()]
+
+    assert both(program, "2MiB", policy=policy).replays > 0
