@@ -14,9 +14,11 @@ namespace {
 // cost.
 constexpr double kOverrun = 1.05;
 constexpr double kMostExcess = 0.1;
-// The cost with a list minus that of the policy alone is summed in the same way. The list is
-// withdrawn when the sum exceeds this multiple of the cost of the policy alone.
-constexpr double kMostDebt = 1;
+// The cost with a list minus that of the policy alone is summed in the same way. The list is set
+// aside when the sum exceeds kMostDebt times the cost of the policy alone, or when its last steps
+// cost kSlower times that of the policy's last steps.
+constexpr double kMostDebt = 3;
+constexpr double kSlower = 1.02;
 // Limit for the cost of moves in place of an eviction: the planned cost of the step divided by
 // this.
 constexpr std::int64_t kMostMoved = 20;
@@ -52,6 +54,7 @@ void Foresight::follow(StepHash hash) {
   } else if (following_ != before) {
     followed_all_ = false;
   }
+  list_used_ |= following_ != nullptr && following_->evictions;
 }
 
 // Of the known steps that began in the same way: the one that is followed; else the one that came
@@ -174,6 +177,9 @@ void Foresight::begin_step() {
       step->again = true;
       step->in_work = false;
       step->overruns = 0;
+      step->with_list.clear();
+      step->by_policy.clear();
+      step->aside.reset();
     }
   }
   if (!given_up_ && worth_recording()) {
@@ -190,6 +196,7 @@ void Foresight::forget_step() {
   moves_ = 0;
   following_ = nullptr;
   followed_all_ = false;
+  list_used_ = false;
 }
 
 bool Foresight::worth_recording() const {
@@ -233,6 +240,7 @@ void Foresight::end_step() {
     }
   } else if (recorder_ != nullptr) {
     step = &add_known(hash);
+    measure_policy(*step);
   }
   if (KnownStep* const last = find(last_)) {
     last->successor = hash;
@@ -311,6 +319,8 @@ void Foresight::put(KnownStep& step, std::optional<StepEvictions> evictions) {
   step.evictions = std::move(evictions);
   step.excess = 0;
   step.debt = 0;
+  step.with_list.clear();
+  step.aside.reset();
   fruitless_ = 0;
   ++counts_.foreseen_steps;
   counts_.eviction_lists += step.evictions ? 1 : 0;
@@ -359,32 +369,63 @@ void Foresight::cancel_planning() noexcept {
   }
 }
 
+void Foresight::RecentCosts::add(double cost) {
+  if (costs_.size() == kMost) {
+    costs_.erase(costs_.begin());
+  }
+  costs_.push_back(cost);
+}
+
+std::optional<double> Foresight::RecentCosts::median() const {
+  if (costs_.empty()) {
+    return std::nullopt;
+  }
+  std::vector<double> sorted = costs_;
+  const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>((sorted.size() - 1) / 2);
+  std::nth_element(sorted.begin(), middle, sorted.end());
+  return *middle;
+}
+
+double Foresight::op_cost() const {
+  double sum = 0;
+  for (const Nanoseconds cost : costs_) {
+    sum += static_cast<double>(cost.count());
+  }
+  return sum;
+}
+
 // Compares the cost of a step that has ended with its plan.
 void Foresight::watch(KnownStep& step) {
   const auto place = std::find_if(known_.begin(), known_.end(),
                                   [&](const auto& each) { return each.get() == &step; });
   std::rotate(known_.begin(), place, place + 1);
+  if (!list_used_) {
+    measure_policy(step);
+  }
   if (following_ != &step || !followed_all_) {
     return;
   }
-  const auto cost = static_cast<double>((this->cost() - cost_before_).count());
-  const auto expected = static_cast<double>(step.evictions->expected.at(costs_).count());
+  const double cost = step_cost();
   ++counts_.followed_steps;
-  counts_.followed_expected_ns += static_cast<std::int64_t>(expected);
+  counts_.followed_expected_ns += step.evictions->expected.at(costs_).count();
   counts_.followed_cost_ns += static_cast<std::int64_t>(cost);
-  if (settings_.recorded || step.again || step.in_work) {
-    return;
+  if (!settings_.recorded && !step.again && !step.in_work) {
+    watch_list(step, cost);
   }
-  if (step.evictions->by_policy) {
-    const auto by_policy = static_cast<double>(step.evictions->by_policy->at(costs_).count());
-    step.debt = std::max(0.0, step.debt + cost - by_policy);
-    if (step.debt > kMostDebt * by_policy) {
-      ++counts_.given_up_lists;
-      step.evictions.reset();
-      tell(step);
+}
+
+void Foresight::watch_list(KnownStep& step, double cost) {
+  const double ops = op_cost();
+  step.with_list.add(cost / std::max(1.0, ops));
+  if (const std::optional<double> by_policy = policy_cost(step)) {
+    step.debt = std::max(0.0, step.debt + cost - *by_policy * ops);
+    const bool slower = step.with_list.enough() && *step.with_list.median() > kSlower * *by_policy;
+    if (slower || step.debt > kMostDebt * *by_policy * ops) {
+      set_aside(step);
       return;
     }
   }
+  const auto expected = static_cast<double>(step.evictions->expected.at(costs_).count());
   step.excess = std::max(0.0, step.excess + cost - kOverrun * expected);
   if (step.excess > kMostExcess * expected) {
     step.excess = 0;
@@ -392,6 +433,39 @@ void Foresight::watch(KnownStep& step) {
       step.again = true;
       fruitless_ = 0;
     }
+  }
+}
+
+std::optional<double> Foresight::policy_cost(const KnownStep& step) const {
+  const double ops = op_cost();
+  if (const std::optional<double> measured = step.by_policy.median(); measured || ops <= 0) {
+    return measured;
+  }
+  if (step.evictions->by_policy) {
+    return static_cast<double>(step.evictions->by_policy->at(costs_).count()) / ops;
+  }
+  return std::nullopt;
+}
+
+void Foresight::set_aside(KnownStep& step) {
+  ++counts_.given_up_lists;
+  step.debt = 0;
+  step.aside = std::exchange(step.evictions, std::nullopt);
+  step.by_policy.clear();
+  tell(step);
+}
+
+void Foresight::measure_policy(KnownStep& step) {
+  const double ops = op_cost();
+  if (settings_.recorded || ops <= 0) {
+    return;
+  }
+  step.by_policy.add(step_cost() / ops);
+  if (step.aside && !step.in_work && step.by_policy.enough() &&
+      *step.by_policy.median() > *step.with_list.median()) {
+    step.evictions = std::exchange(step.aside, std::nullopt);
+    step.with_list.clear();
+    tell(step);
   }
 }
 

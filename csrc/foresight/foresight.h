@@ -24,8 +24,12 @@ namespace recoup::detail {
 // The state of the pool is not the same in every step, so a step may cost more than planned. When
 // several steps together cost much more, the list is planned again from the current state of the
 // pool: at the first, second, fourth time and so on, so that planning becomes rare. The list is
-// withdrawn when its steps together cost more than they would under the policy alone, by the cost
-// of one step's replays and moves. This bounds the loss.
+// set aside when its last steps cost more, in the median, than the last ones by the policy alone:
+// of each step the cost is taken relative to that of its ops. A list whose steps together cost
+// three times that too much is set aside at once, which bounds the loss. Then the policy runs the
+// step three times, and is measured anew: what it costs may have changed (state that was just made
+// can be recomputed, and later it cannot). If it costs more than the list did, the list is used
+// again.
 //
 // A list that a thread has found is used from the next op that begins.
 //
@@ -33,6 +37,21 @@ namespace recoup::detail {
 // list of observers is the recorder of the running step, or empty.
 class Foresight final : public Observers, public PlannedVictims {
  public:
+  // Costs of the last steps, each relative to the cost of the step's ops.
+  class RecentCosts {
+   public:
+    static constexpr std::size_t kEnough = 3;
+    void add(double cost);
+    void clear() { costs_.clear(); }
+    [[nodiscard]] bool enough() const { return costs_.size() >= kEnough; }
+    // The lower one of two in the middle; nullopt: no step was measured.
+    [[nodiscard]] std::optional<double> median() const;
+
+   private:
+    static constexpr std::size_t kMost = 5;
+    std::vector<double> costs_;
+  };
+
   struct KnownStep {
     std::vector<StepHash> hashes;  // by op: hash of all previous ops and of the op's arguments
     StepHash hash = 0;
@@ -41,9 +60,12 @@ class Foresight final : public Observers, public PlannedVictims {
     double excess = 0;           // actual minus planned cost of steps
     std::uint32_t overruns = 0;  // how often the excess was too large
     double debt = 0;             // actual cost of steps minus that of the policy alone
-    bool again = false;          // to be planned again
-    bool in_work = false;        // planning is under way
-    StepHash successor = 0;      // the step that followed it last time
+    RecentCosts with_list;
+    RecentCosts by_policy;
+    std::optional<StepEvictions> aside;  // the list that was set aside
+    bool again = false;                  // to be planned again
+    bool in_work = false;                // planning is under way
+    StepHash successor = 0;              // the step that followed it last time
   };
   // The most recently used first.
   using KnownSteps = std::vector<std::unique_ptr<KnownStep>>;
@@ -110,11 +132,23 @@ class Foresight final : public Observers, public PlannedVictims {
   void put(KnownStep& step, std::optional<StepEvictions> evictions);
   void tell(const KnownStep& step);
   void watch(KnownStep& step);
+  void watch_list(KnownStep& step, double cost);
+  // Relative cost of the step that has ended under the policy alone, as measured in earlier runs,
+  // or else as predicted.
+  [[nodiscard]] std::optional<double> policy_cost(const KnownStep& step) const;
+  void set_aside(KnownStep& step);
+  // The step has ended. No list was used in it.
+  void measure_policy(KnownStep& step);
   [[nodiscard]] bool worth_recording() const;
   // Cost of replays and moves so far.
   [[nodiscard]] Nanoseconds cost() const {
     return Nanoseconds(engine_.counters().replay_cost_ns) + engine_.context().move_cost();
   }
+  // Cost of the replays and moves of the step, and of its ops, in ns.
+  [[nodiscard]] double step_cost() const {
+    return static_cast<double>((cost() - cost_before_).count());
+  }
+  [[nodiscard]] double op_cost() const;
   [[nodiscard]] KnownStep* find(StepHash hash);
 
   Engine& engine_;
@@ -137,6 +171,7 @@ class Foresight final : public Observers, public PlannedVictims {
   bool given_up_ = false;    // it is too long, or its ops overlap on several threads
   KnownStep* following_ = nullptr;
   bool followed_all_ = false;  // the same list has been used since the step began
+  bool list_used_ = false;     // a list has been used since the step began
   Nanoseconds cost_before_{0};
   std::unique_ptr<StepRecorder> recorder_;
   std::optional<PlannerThread::Found> recorded_;  // used from the next op

@@ -84,7 +84,7 @@ struct Stats {
   std::int64_t misfit_ppm = 0;
   std::int64_t foreseen_steps = 0;  // repeated steps for which evictions were planned
   std::int64_t eviction_lists = 0;  // foreseen_steps whose eviction list is better than no list
-  // Eviction lists that were withdrawn because steps cost more with them.
+  // Number of times that an eviction list was set aside because steps cost more with it.
   std::int64_t given_up_lists = 0;
   std::int64_t listed_evictions = 0;  // evictions that an eviction list named
   std::int64_t followed_steps = 0;  // steps that did exactly what their eviction list was made for

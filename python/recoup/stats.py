@@ -149,7 +149,7 @@ class Stats:
     eviction_lists: int
     """Planned steps for which an eviction list was better than the policy alone."""
     given_up_lists: int
-    """Eviction lists that cost more than the policy alone and were abandoned."""
+    """Number of times that an eviction list was set aside because steps cost more with it."""
     listed_evictions: int
     """Part of `evictions` that an eviction list had named."""
     followed_steps: int

@@ -189,32 +189,64 @@ TEST(Foresight, LeavesADifferentStepToThePolicyAndResumes) {
   EXPECT_GE(planned_twice + 1, checked);  // a list is given up if the pool layout differs
 }
 
-// Evictions that the plan did not expect cause additional replays.
-TEST(Foresight, GivesUpAListThatCostsMore) {
-  int given_up = 0;
-  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+// A step in which everything is evicted before each `every`-th op, which costs additional replays.
+bool disturbed_step(Foreseen& run, int every) {
+  int ops = 0;
+  return run
+      .step(false,
+            [&ops, every](Program& program) {
+              if (++ops % every == 0) {
+                program.engine().user().evict_everything();
+              }
+            })
+      .has_value();
+}
+
+// Runs steps of a program until a list of it was set aside; nullptr if that does not happen.
+std::unique_ptr<Foreseen> with_list_set_aside(std::uint64_t seed) {
+  auto run = std::make_unique<Foreseen>(seed, step_options(budget_of(seed)));
+  if (!run->step() || !run->step() || run->counts().eviction_lists == 0) {
+    return nullptr;
+  }
+  for (int i = 0; i < 5 && run->counts().given_up_lists == 0 && disturbed_step(*run, 3); ++i) {
+  }
+  EXPECT_LE(run->counts().foreseen_steps, 4);
+  return run->counts().given_up_lists == 1 ? std::move(run) : nullptr;
+}
+
+TEST(Foresight, SetsAListAsideThatCostsMore) {
+  int found = 0;
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
-    Foreseen run(seed, step_options(budget_of(seed)));
-    if (!run.step() || !run.step() || run.counts().eviction_lists == 0) {
+    const std::unique_ptr<Foreseen> run = with_list_set_aside(seed);
+    if (run == nullptr) {
       continue;
     }
-    const auto disturbed = [&run] {
-      int ops = 0;
-      return run.step(false, [&ops](Program& program) {
-        if (++ops % 3 == 0) {
-          program.engine().user().evict_everything();
-        }
-      });
-    };
-    for (int i = 0; i < 4; ++i) {
-      if (!disturbed()) {
-        break;
-      }
+    const std::int64_t followed = run->counts().followed_steps;
+    for (int i = 0; i < 6 && run->step(); ++i) {  // none of them costs as much as with the list
+      EXPECT_EQ(run->counts().followed_steps, followed);
     }
-    given_up += static_cast<int>(run.counts().given_up_lists);
-    EXPECT_LE(run.counts().foreseen_steps, 2);
+    ++found;
   }
-  EXPECT_GT(given_up, 0);
+  EXPECT_GT(found, 3);
+}
+
+TEST(Foresight, UsesAListAgainIfThePolicyCostsMore) {
+  int found = 0;
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    const std::unique_ptr<Foreseen> run = with_list_set_aside(seed);
+    if (run == nullptr) {
+      continue;
+    }
+    const std::int64_t followed = run->counts().followed_steps;
+    if (disturbed_step(*run, 1) && disturbed_step(*run, 1) && disturbed_step(*run, 1) &&
+        run->step()) {
+      EXPECT_EQ(run->counts().followed_steps, followed + 1);
+      ++found;
+    }
+  }
+  EXPECT_GT(found, 3);
 }
 
 // With enough addresses, as the choice between moves and evictions depends on the costs.
