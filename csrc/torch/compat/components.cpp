@@ -10,6 +10,8 @@
 #include <memory>
 #include <utility>
 
+#include "csrc/torch/compat/storage_access.h"
+
 namespace recoup::detail {
 namespace {
 
@@ -93,16 +95,19 @@ CompositeShell::CompositeShell(const at::Tensor& tensor)
       requires_grad_(tensor.requires_grad()) {}
 
 bool CompositeShell::Numbers::copy(const at::Tensor& tensor) {
-  const void* const data = tensor.defined() && is_plain(*tensor.unsafeGetTensorImpl())
-                               ? tensor.unsafeGetTensorImpl()->data()
-                               : nullptr;
-  if ((data == nullptr && (!tensor.defined() || tensor.numel() != 0)) ||
+  if (!tensor.defined() || !is_plain(*tensor.unsafeGetTensorImpl()) || !tensor.has_storage() ||
       !tensor.device().is_cpu() || tensor.scalar_type() != at::kLong || !tensor.is_contiguous()) {
     return false;
   }
+  const auto* const data =
+      static_cast<const std::int64_t*>(data_of(*tensor.storage().unsafeGetStorageImpl()).get());
+  const auto count = static_cast<std::size_t>(tensor.numel());
+  if (data == nullptr && count > 0) {
+    return false;
+  }
   sizes.assign(tensor.sizes().begin(), tensor.sizes().end());
-  values.resize(static_cast<std::size_t>(tensor.numel()));
-  std::copy_n(static_cast<const std::int64_t*>(data), values.size(), values.begin());
+  values.resize(count);
+  std::copy_n(data + (count > 0 ? tensor.storage_offset() : 0), count, values.begin());
   return true;
 }
 

@@ -18,6 +18,7 @@ from recoup._patching.step_marks import StepsHaveEnded, is_due_to_the_end, silen
 from recoup._reporting.files import write_atomically
 from recoup.commands.exit_codes import USAGE_ERROR
 from recoup.commands.misplaced import options_in, refused_option
+from recoup.commands.programs import end_with_parent
 from recoup.commands.run.program import cannot_open, find_program, run_as_python
 
 # A program that catches StepsHaveEnded gets it again at the end of each later step. After this
@@ -115,7 +116,11 @@ def add_program(parser: argparse.ArgumentParser) -> None:
 def run_first_steps(
     options: argparse.Namespace, make: Callable[[], FirstSteps], command: str
 ) -> int:
-    """Runs the program for `command`. Its exceptions pass through, as in `recoup run`."""
+    """Runs the program for `command`. Its exceptions pass through, as in `recoup run`.
+
+    The program ends when the process of the command ends.
+    """
+    end_with_parent()
     try:
         program = find_program(options)
     except OSError as error:

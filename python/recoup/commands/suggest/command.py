@@ -16,7 +16,7 @@ from rich.console import Console
 from recoup._reporting.files import write_atomically
 from recoup.commands.exit_codes import NOT_WRITTEN
 from recoup.commands.misplaced import hint
-from recoup.commands.programs import run_process, shell_code
+from recoup.commands.programs import ending_on_sigterm, run_process, shell_code
 from recoup.commands.suggest.arguments import LEAST_STEPS
 from recoup.commands.suggest.output import print_batch, print_commands, print_suggestions
 from recoup.commands.suggest.tier_output import print_tier_use
@@ -55,7 +55,8 @@ class _Recorded:
 
 def run(options: argparse.Namespace) -> int:
     """Prints the predictions. Returns the exit code: that of the program if it failed."""
-    recorded = _from_file(options) if options.trace is not None else _record(options)
+    with ending_on_sigterm():
+        recorded = _from_file(options) if options.trace is not None else _record(options)
     for note in recorded.notes:
         print(note)
     try:

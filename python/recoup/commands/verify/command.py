@@ -23,14 +23,14 @@ from recoup._verify.words import (
     steps_in_words,
 )
 from recoup.commands.exit_codes import DIFFERENT, NOT_WRITTEN
-from recoup.commands.programs import run_process, shell_code
+from recoup.commands.programs import ending_on_sigterm, run_process, shell_code
 from recoup.commands.verify.arguments import Side
 from recoup.commands.verify.worker import Job
 
 
 def run(options: argparse.Namespace) -> int:
     """Prints the outcome. Returns 0 if the runs are equal, DIFFERENT if not."""
-    with tempfile.TemporaryDirectory(prefix="recoup-") as folder:
+    with ending_on_sigterm(), tempfile.TemporaryDirectory(prefix="recoup-") as folder:
         return _Verification(options, Path(folder)).run()
 
 
