@@ -14,6 +14,7 @@
 #include "csrc/torch/ops/compiled_call.h"
 #include "csrc/torch/ops/draw_tape.h"
 #include "csrc/torch/ops/draws.h"
+#include "csrc/torch/ops/overwritable.h"
 #include "csrc/torch/ops/tick_clock.h"
 #include "csrc/torch/ops/traits_table.h"
 
@@ -458,9 +459,11 @@ void OpCall::arm_storages() {
   for (const Operand& operand : operands_.all()) {
     storages.arm(impl_of(operand));
   }
+  // A sparse tensor's indices are defined.
+  const bool undefined = traits_.uninitialized && !fresh_.composite() && !fills_empty_tensors();
   for (const FreshStorage& fresh : fresh_.storages()) {
     c10::StorageImpl& storage = *FreshResults::record(fresh).impl;
-    if (traits_.uninitialized && !fresh_.composite()) {  // a sparse tensor's indices are defined
+    if (undefined) {
       storages.arm_undefined(storage);
     } else {
       storages.arm(storage);

@@ -276,3 +276,35 @@ def test_the_results_of_ops_that_run_once_are_defined(
     with recoup.budget("64MiB"):
         found = program()
     assert all(map(torch.equal, found, plain))
+
+
+# ---- memory that PyTorch fills ----
+
+FILLED: dict[str, Callable[[], Tensor]] = {
+    "empty": lambda: torch.empty(1000),
+    "integers": lambda: torch.empty(1000, dtype=torch.int32),
+    "bool": lambda: torch.empty(1000, dtype=torch.bool),
+    "strided": lambda: torch.empty_strided((10, 100), (100, 1)),
+    "permuted": lambda: torch.empty_permuted((2, 3, 500), (0, 1, 2)),
+    "class": lambda: torch.Tensor(1000),
+    "new": lambda: torch.zeros(1).new_empty(1000),
+    "like": lambda: torch.empty_like(torch.zeros(1000, dtype=torch.int32)),
+}
+
+
+@pytest.mark.parametrize("name", FILLED)
+@pytest.mark.parametrize("options", [{}, {"evict_after_op": True, "small_result_bytes": 0}])
+def test_deterministic_algorithms_fill_new_memory(name: str, options: dict[str, object]) -> None:
+    torch.use_deterministic_algorithms(True)
+    try:
+        plain = FILLED[name]().clone()
+        with recoup.budget("64MiB", options=recoup.Options(**options)):
+            made = FILLED[name]()
+            copy = made.clone()
+            made[0:1] = 0
+            found = made.clone()
+    finally:
+        torch.use_deterministic_algorithms(False)
+    torch.testing.assert_close(copy, plain, rtol=0, atol=0, equal_nan=True)
+    plain[0:1] = 0
+    torch.testing.assert_close(found, plain, rtol=0, atol=0, equal_nan=True)
