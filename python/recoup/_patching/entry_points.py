@@ -100,6 +100,12 @@ def _of_loading(frame: FrameType) -> bool:
     return inner in ("torch.storage", "torch._tensor") and outer == "torch.serialization"
 
 
+def _of_saving(frame: FrameType, storage: torch.UntypedStorage) -> bool:
+    """Whether `torch.save` asks for a pointer, only to compare storages."""
+    known = thread.saved is not None and storage._cdata in thread.saved
+    return _module_of(frame) == "torch.serialization" or (known and _of_torch(frame))
+
+
 def _pointing(original: _Function) -> _Function:
     """Lets the first argument escape, with a warning, or pins it inside a reading call."""
 
@@ -132,8 +138,10 @@ def _data_ptr(original: _Function) -> _Function:
             if caller in _READERS:
                 return _address_in_place(args[0])
             return outside(*args, **kwargs)
-        if thread.saved and args[0]._cdata in thread.saved and _of_torch(sys._getframe(1)):
-            return args[0]._cdata  # only identifies the storage
+        # It only identifies the storage, also one that the program had taken before.
+        if thread.saved is not None and isinstance(args[0], torch.UntypedStorage):
+            if _of_saving(sys._getframe(1), args[0]):
+                return args[0]._cdata if args[0].nbytes() else 0
         if isinstance(args[0], torch.UntypedStorage) and _of_loading(sys._getframe(1)):
             return args[0]._cdata if args[0].nbytes() else 0
         pin(args[0], thread.pins)

@@ -183,3 +183,39 @@ def test_modules_and_optimizers_copy_and_save() -> None:
     with recoup.budget("64MiB"):
         got = train()
     assert bits_equal(got, want)
+
+
+def empty_of_two_types() -> list[Any]:
+    empty = torch.tensor([], dtype=torch.float32)
+    other = torch.TypedStorage(wrap_storage=empty.storage().untyped(), dtype=torch.int64)
+    return [empty, other]
+
+
+def storage_before_a_view() -> list[Any]:
+    a = torch.randn(1000, dtype=torch.complex128)
+    return [a.storage(), a.imag]
+
+
+def view_before_a_storage() -> list[Any]:
+    return storage_before_a_view()[::-1]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("evicts", [False, True])
+@pytest.mark.parametrize("make", [empty_of_two_types, storage_before_a_view, view_before_a_storage])
+def test_saving_compares_storages_as_plain_pytorch_does(
+    make: Callable[[], list[Any]], evicts: bool
+) -> None:
+    """It refuses two types over the same bytes, unless there are none."""
+
+    def outcome() -> str:
+        try:
+            torch.save(make(), io.BytesIO())
+        except RuntimeError as error:
+            return str(error)
+        return "saved"
+
+    plain = outcome()
+    options = recoup.Options(evict_after_op=evicts, small_result_bytes=0)
+    with recoup.budget("64MiB", options=options):
+        assert outcome() == plain
