@@ -25,13 +25,13 @@ std::string_view text_of(NoReplay why) {
     case NoReplay::kOnce:
       return "the compiled graph has effects of its own";
     case NoReplay::kResult:
-      return "the op returned a composite tensor, or memory that it did not make";
+      return "the op gave a tensor other memory, or returned memory that it did not make";
     case NoReplay::kPaged:
       return "the op ran in paged memory";
     case NoReplay::kSmall:
       return "it is too small to be recorded";
     case NoReplay::kOfEscaped:
-      return "it was computed from a tensor whose address was taken";
+      return "it was computed from a tensor that other code can write";
     case NoReplay::kDepth:
       return "its lineage is longer than max_depth";
     case NoReplay::kOldContent:

@@ -17,7 +17,7 @@ enum class NoReplay : std::uint8_t {
   kArgument,       // the record cannot keep an argument
   kDraw,           // the generator cannot be set back
   kOnce,           // a compiled graph with effects of its own
-  kResult,         // the result's memory was not made by the kernel
+  kResult,         // memory of a result, or of a tensor that it wrote, was not made by the kernel
   kPaged,          // Note [Paged results]
   kSmall,          // Options::small_result_bytes
   kOfEscaped,      // it was computed from a tensor whose address was taken

@@ -56,6 +56,8 @@ def _require_tensor(value: object, name: str) -> None:
 def allow_replay(name: str) -> None:
     """Allows replays of a custom op, which must compute its outputs from its inputs alone.
 
+    A replay passes other tensor objects with equal content, so the op must not depend on whether
+    two arguments are the same object.
     name: the op as "namespace::op". Without this call the op's results are never evicted. Raises
         ValueError for text of another form.
     """

@@ -323,7 +323,8 @@ PinnedRow UserRequests::pinned_row(ValueId id, const Value& value) const {
     row.by = value.storage.valid() ? "non-recomputable" : "dead, used by replays of other values";
   }
   if (!value.recomputable()) {
-    row.why = text_of(value.flags.why);
+    // Memory from outside that is waiting to be released needs no reason.
+    row.why = value.external != nullptr && !value.storage.valid() ? "" : text_of(value.flags.why);
   } else {
     row.op = context_.device.name(lineage_[value.producer].payload);
   }

@@ -48,14 +48,14 @@ def within_a_custom_op() -> Any:
     return torch.ops.reasons.twice(torch.ones(SIZE))
 
 
-def of_a_nested_tensor() -> Any:
-    nested = torch.nested.nested_tensor([torch.randn(3, 4), torch.randn(2, 4)])
-    return nested, (nested * 2).to_padded_tensor(0.0)
+def in_the_layout_of_onednn() -> Any:
+    return torch.randn(30, 30).to_mkldnn().relu().to_dense()
 
 
 def resized() -> Any:
-    found = torch.randn(30, 30).to_sparse_bsc((3, 3))
-    return found, found.sum()
+    values, indices = torch.ones(1), torch.zeros(2, dtype=torch.long)
+    torch.topk(torch.randn(900), 2, out=(values, indices))
+    return values, indices
 
 
 def of_an_address() -> Any:
@@ -120,9 +120,9 @@ PROGRAMS: list[tuple[Callable[[], Any], str, dict[str, Any]]] = [
     (least_squares, "the op may give other results when it runs again", {}),
     (unwritten, "its memory is uninitialized", {}),
     (within_a_custom_op, "it was made inside a custom op", {}),
-    (of_a_nested_tensor, "the op read a tensor whose bytes recoup does not know", {}),
-    (resized, "the op returned a composite tensor, or memory that it did not make", {}),
-    (of_an_address, "it was computed from a tensor whose address was taken", {}),
+    (in_the_layout_of_onednn, "the op read a tensor whose bytes recoup does not know", {}),
+    (resized, "the op gave a tensor other memory, or returned memory that it did not make", {}),
+    (of_an_address, "it was computed from a tensor that other code can write", {}),
     (of_an_array, "its address was taken", {}),
     (
         part_of_a_tensor_from_outside,
