@@ -48,6 +48,7 @@ def arguments() -> argparse.Namespace:
         "--minutes", type=float, default=60, help="after these no test of the process begins"
     )
     parser.add_argument("--every", type=int, default=1, help="run each n-th test only")
+    parser.add_argument("--threads", type=int, default=1, help="of PyTorch; default: 1")
     parser.add_argument("--together", action="store_true", help="all files in one process")
     given = sys.argv[1:]
     split = given.index("--") if "--" in given else len(given)
@@ -66,7 +67,7 @@ def main() -> int:
     root = suite if suite.is_dir() else suite.parent
     out: Path = (options.out or Path("build/peer") / suite.stem).resolve()
     out.mkdir(parents=True, exist_ok=True)
-    limits = Limits(options.test_seconds, 60 * options.minutes, options.every)
+    limits = Limits(options.test_seconds, 60 * options.minutes, options.every, options.threads)
     comparisons = []
     for name, group in groups_of(suite, files, options.together).items():
         slug = name.replace("/", ".")

@@ -22,6 +22,8 @@ class Limits:
     test_seconds: float
     total_seconds: float
     every: int
+    threads: int = 1
+    """Threads of PyTorch in a process."""
 
 
 def run_files(
@@ -57,7 +59,8 @@ def _environment(mode: str, path: Path, stem: Path, limits: Limits) -> dict[str,
         "PEER_TOTAL": str(limits.total_seconds),
         "PEER_EVERY": str(limits.every),
         "RECOUP_TEST_AIDS": scope.aids,
-        "OMP_NUM_THREADS": "1",
+        "OMP_NUM_THREADS": str(limits.threads),
+        "MKL_NUM_THREADS": str(limits.threads),
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONPATH": os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")])),
     }
