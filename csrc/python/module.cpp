@@ -165,7 +165,8 @@ py::list pinned_list(const Budget& budget) {
     dict["op"] = row.op;
     dict["maker"] = index_of(row.maker);
     dict["name"] = index_of(row.name);
-    dict["why"] = row.line.valid() ? "its address was taken at " + line_text(row.line) : row.why;
+    dict["why"] = row.why;
+    dict["line"] = row.line.valid() ? line_text(row.line) : std::string();
     rows.append(dict);
   }
   return rows;

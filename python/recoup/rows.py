@@ -5,6 +5,7 @@ record it.
 """
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, Literal
 
 MemoryKind = Literal[
@@ -21,6 +22,11 @@ MemoryKind = Literal[
 
 TAKEN_AT = "its address was taken at"
 """Beginning of `PinnedValue.why` if a line is known."""
+
+
+def why_pinned(row: Mapping[str, Any]) -> str:
+    """`PinnedValue.why` of a row of `_C.Budget.pinned()`."""
+    return f"{TAKEN_AT} {row['line']}" if row["line"] else row["why"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -34,7 +34,15 @@ from recoup.decisions import Decision
 from recoup.errors import OutOfBudgetError, add_note
 from recoup.known_names import core_policies
 from recoup.paged import PagedResults, paged_results
-from recoup.rows import BudgetChange, CopyWait, Holder, KeptGraphs, ModuleWork, PinnedValue
+from recoup.rows import (
+    BudgetChange,
+    CopyWait,
+    Holder,
+    KeptGraphs,
+    ModuleWork,
+    PinnedValue,
+    why_pinned,
+)
 from recoup.setup import Setup
 from recoup.shared import SharedBudget
 from recoup.stats import Stats
@@ -100,8 +108,8 @@ class Run:
         rows = self._engine.pinned() if self._is_open else self._pinned
         if self._attribution:
             return list(map(self._result().pinned_row, rows))
-        keys = ("bytes", "by", "op", "why")
-        return [PinnedValue(**{key: row[key] for key in keys}) for row in rows]
+        keys = ("bytes", "by", "op")
+        return [PinnedValue(**{key: row[key] for key in keys}, why=why_pinned(row)) for row in rows]
 
     def holders(self, *, each: bool = False) -> list[Holder]:
         """Memory charged at the peak, by module and kind; needs `recoup.budget(profile="modules")`.

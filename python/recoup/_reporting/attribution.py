@@ -10,7 +10,7 @@ from recoup import _C
 from recoup._patching import module_names
 from recoup._patching.module_names import MODULES, TENSORS
 from recoup._reporting.moments import Moment, MomentKind
-from recoup.rows import Holder, MemoryKind, ModuleWork, PinnedValue
+from recoup.rows import Holder, MemoryKind, ModuleWork, PinnedValue, why_pinned
 
 # The order of HoldingKind and Phase in include/recoup/attribution.h.
 _VALUE, _SOURCE, _WORKSPACE, _AHEAD, _OUTSIDE = range(5)
@@ -163,7 +163,7 @@ class Result:
         return PinnedValue(
             bytes=row["bytes"],
             by=row["by"],
-            why=row["why"],
+            why=why_pinned(row),
             op=row["op"] or self.op(maker),
             module=self.module(maker, name),
             kind=self.kind(maker, name, source=row["by"] == "non-recomputable"),

@@ -165,7 +165,8 @@ def test_report(tmp_path: Path) -> None:
     assert data["wall_ns"] > 0
     counts = {name: n for group in data["stats"].values() for name, n in group.items()}
     assert recoup.Stats.from_engine(counts).budget_bytes == 64 * 2**20
-    assert {"bytes", "values", "by", "kind", "op", "module"} == set().union(*data["pinned"])
+    fields = {"bytes", "values", "by", "kind", "op", "module", "why"}
+    assert set().union(*data["pinned"]) == fields
     assert sum(row["bytes"] for row in data["peak"]["rows"]) == data["peak"]["bytes"]
     assert data["peak"]["bytes"] == data["stats"]["memory"]["peak_bytes"]
     assert {"Linear", "SGD"} <= {row["module"] for row in data["modules"]}

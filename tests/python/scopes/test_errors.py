@@ -185,7 +185,9 @@ class FakeEngine:
         self.budget_bytes = budget_bytes
 
     def pinned(self) -> list[dict[str, Any]]:
-        return [{"bytes": 7, "by": "non-recomputable", "op": "aten::ones", "why": "small"}]
+        return [
+            {"bytes": 7, "by": "non-recomputable", "op": "aten::ones", "why": "small", "line": ""}
+        ]
 
 
 @pytest.fixture

@@ -112,9 +112,11 @@ EXCEPTIONS = [
         "one slice|dead, used|the block of an operand",
         _RARE,
     ),
-    Exempt(r"picture\.py|recoup/_reporting/page_data\.py|csrc/python/trace_module\.cpp", "", _TEXT),
-    Exempt(r"recoup/words\.py", "", _TEXT),
+    Exempt(
+        r"picture\.py|recoup/(_reporting/page_data|words|rows)\.py|csrc/python/trace_module\.cpp",
+        "",
+        _TEXT,
+    ),
     Exempt(r"csrc/lineage/no_replay\.cpp", "", _REASONS),
-    Exempt(r"recoup/rows\.py|csrc/python/module\.cpp", "its address was taken at", _TEXT),
     Exempt(r"commands/bottom_line\.py|commands/offline/order_arguments\.py", "", _TEXT),
 ]
