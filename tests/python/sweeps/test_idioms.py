@@ -13,6 +13,8 @@ from idioms import IDIOMS
 pytestmark = pytest.mark.usefixtures("one_and_two_threads")
 OPTIONS = recoup.Options(cost_model="bytes", small_result_bytes=64)
 SHARES = (1.0, 0.8, 0.6, 0.4)
+VARIES = {"message_passing"}
+"""With several threads two plain runs may differ: gradients of indices depend on their order."""
 
 
 def run(program: Callable[[], list[Tensor]]) -> list[Tensor]:
@@ -25,14 +27,12 @@ def run(program: Callable[[], list[Tensor]]) -> list[Tensor]:
 @pytest.mark.parametrize("name", IDIOMS)
 def test_bits_are_equal_in_any_budget(name: str) -> None:
     run(IDIOMS[name])  # the first parallel call of a math function may differ
-    plain, again = run(IDIOMS[name]), run(IDIOMS[name])
+    plain = run(IDIOMS[name])
     with recoup.budget("4GiB", options=OPTIONS) as scope:
         unpressured = run(IDIOMS[name])
     peak = scope.stats().peak_bytes
-    if all(map(torch.equal, plain, again)):
+    if torch.get_num_threads() == 1 or name not in VARIES:
         assert all(map(torch.equal, unpressured, plain))
-    else:  # its gradients of indices depend on the order of threads
-        assert torch.get_num_threads() > 1
     found, evictions = 0, 0
     for share in SHARES:
         budget = int(share * peak)
