@@ -152,7 +152,7 @@ def _refused(
 
 def _taken(pinned: Iterable[PinnedValue]) -> str:
     """A sentence about values whose address a known line of the program took; empty if none."""
-    rows = [row for row in pinned if row.by == "escape" and row.why]
+    rows = [row for row in pinned if row.by == "escape" and row.why.startswith(TAKEN_AT)]
     if not rows:
         return ""
     lines = Counter[str]()

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 import recoup
+from recoup._reporting.failures import failure_of
 from recoup.rows import TAKEN_AT
 
 SOURCE = Path(__file__).parents[3] / "csrc/lineage/no_replay.cpp"
@@ -234,3 +235,12 @@ def test_the_error_names_the_lines_that_took_addresses() -> None:
     assert failure.taken in failure.help
     if hasattr(caught.value, "__notes__"):
         assert failure.taken in caught.value.__notes__
+
+
+def test_an_address_without_a_known_line_is_not_named_as_a_line() -> None:
+    """Code below Python takes it, or recoup has no line for it."""
+    row = recoup.PinnedValue(bytes=1, by="escape", op="", why="its address was taken")
+    error = recoup.OutOfBudgetError("no room")
+    failure = failure_of(error, "body", None, lambda: [row])
+    assert failure is not None
+    assert failure.taken == ""
