@@ -102,8 +102,11 @@ def _of_loading(frame: FrameType) -> bool:
 
 def _of_saving(frame: FrameType, storage: torch.UntypedStorage) -> bool:
     """Whether `torch.save` asks for a pointer, only to compare storages."""
-    known = thread.saved is not None and storage._cdata in thread.saved
-    return _module_of(frame) == "torch.serialization" or (known and _of_torch(frame))
+    if thread.saved is None:
+        return False
+    if _module_of(frame) == "torch.serialization":  # also of one that the program had before
+        return True
+    return storage._cdata in thread.saved and _of_torch(frame)
 
 
 def _pointing(original: _Function) -> _Function:
@@ -138,12 +141,10 @@ def _data_ptr(original: _Function) -> _Function:
             if caller in _READERS:
                 return _address_in_place(args[0])
             return outside(*args, **kwargs)
-        # It only identifies the storage, also one that the program had taken before.
-        if thread.saved is not None and isinstance(args[0], torch.UntypedStorage):
-            if _of_saving(sys._getframe(1), args[0]):
-                return args[0]._cdata if args[0].nbytes() else 0
-        if isinstance(args[0], torch.UntypedStorage) and _of_loading(sys._getframe(1)):
-            return args[0]._cdata if args[0].nbytes() else 0
+        if isinstance(args[0], torch.UntypedStorage):
+            frame = sys._getframe(1)
+            if _of_saving(frame, args[0]) or _of_loading(frame):
+                return args[0]._cdata if args[0].nbytes() else 0  # only identifies the storage
         pin(args[0], thread.pins)
         return _const_address(args[0])
 
