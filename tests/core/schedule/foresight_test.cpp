@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <functional>
 #include <optional>
 #include <random>
 #include <thread>
@@ -214,38 +215,38 @@ std::unique_ptr<Foreseen> with_list_set_aside(std::uint64_t seed) {
   return run->counts().given_up_lists == 1 ? std::move(run) : nullptr;
 }
 
-TEST(Foresight, SetsAListAsideThatCostsMore) {
+// For each program of which a list was set aside: calls then(run, steps that followed a list).
+// Returns the number of programs for which it returned true.
+int count_set_aside(const std::function<bool(Foreseen&, std::int64_t)>& then) {
   int found = 0;
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
-    const std::unique_ptr<Foreseen> run = with_list_set_aside(seed);
-    if (run == nullptr) {
-      continue;
+    if (const std::unique_ptr<Foreseen> run = with_list_set_aside(seed)) {
+      found += then(*run, run->counts().followed_steps) ? 1 : 0;
     }
-    const std::int64_t followed = run->counts().followed_steps;
-    for (int i = 0; i < 6 && run->step(); ++i) {  // none of them costs as much as with the list
-      EXPECT_EQ(run->counts().followed_steps, followed);
-    }
-    ++found;
   }
+  return found;
+}
+
+TEST(Foresight, SetsAListAsideThatCostsMore) {
+  const int found = count_set_aside([](Foreseen& run, std::int64_t followed) {
+    for (int i = 0; i < 6 && run.step(); ++i) {  // none of them costs as much as with the list
+      EXPECT_EQ(run.counts().followed_steps, followed);
+    }
+    return true;
+  });
   EXPECT_GT(found, 3);
 }
 
 TEST(Foresight, UsesAListAgainIfThePolicyCostsMore) {
-  int found = 0;
-  for (std::uint64_t seed = 0; seed < 60; ++seed) {
-    SCOPED_TRACE(testing::Message() << "seed " << seed);
-    const std::unique_ptr<Foreseen> run = with_list_set_aside(seed);
-    if (run == nullptr) {
-      continue;
+  const int found = count_set_aside([](Foreseen& run, std::int64_t followed) {
+    if (!disturbed_step(run, 1) || !disturbed_step(run, 1) || !disturbed_step(run, 1) ||
+        !run.step()) {
+      return false;
     }
-    const std::int64_t followed = run->counts().followed_steps;
-    if (disturbed_step(*run, 1) && disturbed_step(*run, 1) && disturbed_step(*run, 1) &&
-        run->step()) {
-      EXPECT_EQ(run->counts().followed_steps, followed + 1);
-      ++found;
-    }
-  }
+    EXPECT_EQ(run.counts().followed_steps, followed + 1);
+    return true;
+  });
   EXPECT_GT(found, 3);
 }
 
