@@ -227,7 +227,7 @@ COLUMNS = """(() => {
 
 
 @pytest.mark.parametrize("seed", range(7))
-@pytest.mark.parametrize("width", [500, 1200])
+@pytest.mark.parametrize("width", [360, 500, 1200])
 def test_the_page_in_a_browser_is_within_the_budget(
     chromium: Browser, tmp_path: Path, seed: int, width: int
 ) -> None:
