@@ -45,6 +45,7 @@ SimulationOptions how(const Options& options, double max_time_ratio, std::option
   SimulationOptions made{
       .engine = options, .max_time_ratio = max_time_ratio, .plan_ahead = plan_ahead};
   made.engine.spill_to_leave = true;  // as in a live run on the CPU
+  made.engine.max_slowdown = 0;       // max_time_ratio bounds a simulation
   if (noise) {
     made.noise = {.seed = noise->first, .percent = noise->second};
   }

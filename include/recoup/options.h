@@ -66,6 +66,9 @@ struct Options {
   // Limit for the replays that restore the arguments of one op, as a multiple of the cost of all
   // recorded ops. Beyond it OutOfBudget is thrown. 0: no limit.
   double max_replay_ratio = 10.0;
+  // Limit for the cost of a run's ops and replays, as a multiple of the cost of its ops. Beyond it
+  // the next op throws OutOfBudget. 0: no limit. Note [Slow runs] in slowdown.h.
+  double max_slowdown = 20.0;
 
   Planning planning = Planning::kBackground;   // see Planning
   InPlace in_place = InPlace::kShare;          // see InPlace

@@ -36,6 +36,10 @@ class Device {
   // learned from. Throws what the kernel throws, after freeing all blocks that it allocated.
   virtual Measurement replay(void* payload, std::span<const Location> inputs,
                              std::span<const PoolOffset> written, std::span<BlockId> outputs) = 0;
+  // The run is slow in this budget: its ops and replays cost `ratio` times as much as its ops. It
+  // fails if they cost `most` times as much; 0: it does not. Called once, with the engine's lock
+  // held.
+  virtual void on_slow(double /*ratio*/, double /*most*/, Bytes /*budget*/) {}
   // Whether a replay of the op may overwrite the bytes of its input with that index by those of a
   // result of the same size: Note [Results in place].
   [[nodiscard]] virtual bool may_overwrite(const void* /*payload*/, std::size_t /*input*/) const {

@@ -220,6 +220,8 @@ std::vector<OptionRow> make_rows() {
                                   {"recursive", ReplayOrder::kRecursive}}),
       real("max_replay_ratio", "a number above 0, or 0 for no bound", &Options::max_replay_ratio, 0,
            kInfinity),
+      real("max_slowdown", "a number above 0, or 0 for no bound", &Options::max_slowdown, 0,
+           kInfinity),
       chosen("planning", &Options::planning,
              Choices<Planning>{{"off", Planning::kOff},
                                {"wait", Planning::kWait},

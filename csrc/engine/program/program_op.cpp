@@ -32,7 +32,8 @@ ProgramOp::ProgramOp(Context& context, const Parts& parts)
       records_(parts.records),
       write_behind_(parts.write_behind),
       read_ahead_(parts.read_ahead),
-      handover_(parts.handover) {}
+      handover_(parts.handover),
+      slowdown_(context, parts.reporter) {}
 
 // Also resets the storages to which the kernel gave other memory: they are no longer among the op's
 // writes.
@@ -54,6 +55,7 @@ void ProgramOp::begin(std::string_view name, std::span<Operand> operands) {
   const std::int64_t replays = context_.stats.replays;
   context_.copies->finish_ended();
   try {
+    slowdown_.require_speed();
     if (context_.schedule != nullptr) {
       context_.schedule->before_op(name, operands);
     }
@@ -70,8 +72,10 @@ void ProgramOp::begin(std::string_view name, std::span<Operand> operands) {
     throw;
   }
   context_.placer.begin(name);
-  context_.stats.replay_chain_max =
-      std::max(context_.stats.replay_chain_max, context_.stats.replays - replays);
+  if (const std::int64_t replayed = context_.stats.replays - replays; replayed > 0) {
+    context_.stats.replay_chain_max = std::max(context_.stats.replay_chain_max, replayed);
+    slowdown_.after_replays();
+  }
   if (context_.observer != nullptr) {
     context_.observer->on_op_begin(name, operands);
   }

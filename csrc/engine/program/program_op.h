@@ -8,6 +8,7 @@
 
 #include "csrc/engine/base/op.h"
 #include "csrc/engine/program/read_ahead.h"
+#include "csrc/engine/program/slowdown.h"
 #include "csrc/engine/program/write_behind.h"
 #include "csrc/engine/reclaim/evictor.h"
 #include "csrc/engine/reclaim/handover.h"
@@ -36,6 +37,7 @@ class ProgramOp {
     WriteBehind& write_behind;
     ReadAhead& read_ahead;
     Handover& handover;
+    const OutOfBudgetReporter& reporter;
   };
   // All arguments must outlive this object.
   ProgramOp(Context& context, const Parts& parts);
@@ -94,6 +96,7 @@ class ProgramOp {
   WriteBehind& write_behind_;
   ReadAhead& read_ahead_;
   Handover& handover_;
+  Slowdown slowdown_;
 };
 
 }  // namespace recoup::detail

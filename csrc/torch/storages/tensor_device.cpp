@@ -4,6 +4,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
+#include <cmath>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -184,6 +185,25 @@ void TensorDevice::order_replay(const StoragePtr& storage, bool external) {
   } else {
     backend_->take(bytes, size);
   }
+}
+
+// PyTorch issues the warning after the op, without the engine's lock. Its text names the place,
+// without the folder of the build.
+void TensorDevice::on_slow(double ratio, double most, Bytes budget) {
+  const std::string bound =
+      most > 0 ? detail::str_cat("Beyond ", most, " times OutOfBudgetError is raised; ")
+               : std::string();
+  const double shown = std::round(10 * ratio) / 10;
+  const c10::SourceLocation place = {__func__, "csrc/torch/storages/tensor_device.cpp", __LINE__};
+  c10::warn(c10::Warning(
+      c10::UserWarning(), place,
+      detail::str_cat("recoup: in the budget of ", detail::short_text(budget),
+                      " replays take most of the time: ops and replays took ", shown,
+                      " times as long as the ops alone. The least budget that works is probably "
+                      "larger: `recoup suggest SCRIPT` finds it, and a spill tier (spill=SIZE, "
+                      "--spill SIZE) can hold what cannot be recomputed. Ctrl-C is safe. ",
+                      bound, "max_slowdown (--max-slowdown) sets this bound"),
+      /*verbatim=*/false));
 }
 
 Measurement TensorDevice::replay(void* payload_pointer, std::span<const Location> inputs,

@@ -136,6 +136,7 @@ class TensorDevice final : public Device {
  private:
   Measurement replay(void* payload, std::span<const Location> inputs,
                      std::span<const PoolOffset> written, std::span<BlockId> outputs) override;
+  void on_slow(double ratio, double most, Bytes budget) override;
   void release(void* payload) noexcept override;
   [[nodiscard]] bool may_overwrite(const void* payload, std::size_t input) const override;
   [[nodiscard]] std::size_t payload_bytes(const void* payload) const noexcept override;

@@ -29,7 +29,11 @@ FLAGS: Mapping[str, str] = types.MappingProxyType(
 """Arguments of `recoup.budget` that have their own flag."""
 
 OPTION_FLAGS: Mapping[str, str] = types.MappingProxyType(
-    {"planning": "--planning", "max_replay_ratio": "--max-replay-ratio"}
+    {
+        "planning": "--planning",
+        "max_replay_ratio": "--max-replay-ratio",
+        "max_slowdown": "--max-slowdown",
+    }
 )
 """Fields of `recoup.Options` that have their own flag; `--option` sets the others."""
 

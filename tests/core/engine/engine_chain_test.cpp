@@ -100,5 +100,68 @@ TEST(EngineChain, ManyVersionsOfAStorageNeedNoRecursion) {
   EXPECT_EQ(program.stats().live_ops, 0);
 }
 
+// A value whose replay costs 0.3 s is evicted before each op that reads it.
+class SlowRun {
+ public:
+  explicit SlowRun(double max_slowdown) : program_(options_with(max_slowdown)) {
+    value_ = program_
+                 .run({.arguments = {{.tensor = program_.source(kLink)}},
+                       .fresh = {kLink},
+                       .cost = Nanoseconds(300'000'000)})
+                 .front();
+  }
+  // Runs ops with one replay each until one fails, at most `most`; returns the number of replays.
+  std::int64_t run(int most) {
+    const std::int64_t before = program_.stats().replays;
+    try {
+      for (int i = 0; i < most; ++i) {
+        program_.evict(value_);
+        program_.drop(program_.op({value_}, kLink));
+      }
+    } catch (const OutOfBudget& error) {
+      EXPECT_NE(std::string(error.what()).find("(max_slowdown)"), std::string::npos)
+          << error.what();
+      EXPECT_GT(error.report().next, error.report().budget);
+    }
+    program_.check();
+    return program_.stats().replays - before;
+  }
+  [[nodiscard]] Program& program() { return program_; }
+
+ private:
+  static Options options_with(double max_slowdown) {
+    Options options = chain_options("lru", 4);
+    options.max_slowdown = max_slowdown;
+    options.cost_model = CostModel::kMeasured;
+    return options;
+  }
+  Program program_;
+  Tensor value_;
+};
+
+// After n replays the run takes 1 + n times as long as its ops.
+TEST(EngineChain, RunsWhoseReplaysCostTooMuchAreStopped) {
+  SlowRun limited(7);
+  EXPECT_EQ(limited.run(100), 7);
+  EXPECT_EQ(limited.program().device().slow_ratios.size(), 1U);
+  EXPECT_NEAR(limited.program().device().slow_ratios[0], 6, 0.1);
+  EXPECT_EQ(limited.run(100), 7) << "replays before an error count again";
+  EXPECT_EQ(limited.run(7), 7);
+  limited.program().grow(Bytes(5 * kLink.count()));
+  EXPECT_EQ(limited.run(100), 7) << "replays in a smaller budget count";
+  EXPECT_EQ(limited.program().device().slow_ratios.size(), 1U);
+}
+
+TEST(EngineChain, RunsWithoutABoundAreNotStopped) {
+  SlowRun unlimited(0);
+  EXPECT_EQ(unlimited.run(100), 100);
+}
+
+TEST(EngineChain, ReplaysOfLessThanASecondAreNotTooSlow) {
+  SlowRun limited(1);
+  EXPECT_EQ(limited.run(3), 3);
+  EXPECT_EQ(limited.run(100), 1);
+}
+
 }  // namespace
 }  // namespace recoup::detail

@@ -68,13 +68,20 @@ TEST(OptionTable, WrongTypesSetNothing) {
 
 TEST(OptionTable, ValuesBeyondTheBoundsSetNothing) {
   const double not_a_number = std::numeric_limits<double>::quiet_NaN();
-  const Case cases[] = {
-      {"budget_bytes", std::int64_t{0}}, {"budget_bytes", std::uint64_t{1} << 63},
-      {"policy", std::string("mru")},    {"seed", std::int64_t{-1}},
-      {"max_depth", std::int64_t{0}},    {"max_depth", std::int64_t{1} << 31},
-      {"max_replay_ratio", -1.0},        {"max_replay_ratio", not_a_number},
-      {"move_ns_per_byte", 0.0},         {"move_ns_per_byte", not_a_number},
-      {"in_place", std::string("move")}, {"oracle", std::array{1.0, 1.0, 1.0, 9.0}}};
+  const Case cases[] = {{"budget_bytes", std::int64_t{0}},
+                        {"budget_bytes", std::uint64_t{1} << 63},
+                        {"policy", std::string("mru")},
+                        {"seed", std::int64_t{-1}},
+                        {"max_depth", std::int64_t{0}},
+                        {"max_depth", std::int64_t{1} << 31},
+                        {"max_replay_ratio", -1.0},
+                        {"max_replay_ratio", not_a_number},
+                        {"max_slowdown", -1.0},
+                        {"max_slowdown", not_a_number},
+                        {"move_ns_per_byte", 0.0},
+                        {"move_ns_per_byte", not_a_number},
+                        {"in_place", std::string("move")},
+                        {"oracle", std::array{1.0, 1.0, 1.0, 9.0}}};
   expect_refused(cases, OptionCheck::kNotAllowed);
 }
 

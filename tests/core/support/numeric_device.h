@@ -141,6 +141,10 @@ class NumericDevice final : public Device {
   [[nodiscard]] Bytes take_segment(Bytes size) override {
     return std::max(Bytes(0), size - keeps_of_segment);
   }
+  void on_slow(double ratio, double /*most*/, Bytes /*budget*/) override {
+    slow_ratios.push_back(ratio);
+  }
+  std::vector<double> slow_ratios;
   void wait_for_outside() override { ++waits_for_outside; }
   int waits_for_outside = 0;
   // Blocks that kernels keep.

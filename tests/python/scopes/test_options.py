@@ -62,6 +62,7 @@ def test_budget_passes_each_option_on() -> None:
         "reuse_operands": False,
         "replay_order": "recursive",
         "max_replay_ratio": 3.0,
+        "max_slowdown": 4.0,
         "small_result_bytes": 7,
         "max_depth": 8,
         "evict_after_op": True,
