@@ -47,6 +47,7 @@ std::string OutOfBudgetReport::headline() const {
 }
 
 std::string OutOfBudgetReport::to_string() const {
+  using detail::short_text;
   using detail::str_cat;
   std::string text = headline() + ".\n";
   const bool is_part = shared > Bytes(0);
@@ -59,10 +60,10 @@ std::string OutOfBudgetReport::to_string() const {
   text += row("outside the pool", external);
   text += row("can be evicted", evictable);
   text += row("largest range that can be freed", largest_window);
-  text += row(str_cat("least ", budget_name, " that could be enough"), least);
-  text += row(str_cat(budget_name, " that is most likely enough"),
-              enough > Bytes(0) ? likely : Bytes(0));
-  text += row(str_cat(budget_name, " that is enough"), enough);
+  // By rounding, a bound slightly above the budget would be shown as the budget.
+  const bool bounded = short_text(least) != short_text(budget);
+  text += row(str_cat("lower bound of the ", budget_name), bounded ? least : Bytes(0));
+  text += row(str_cat("upper bound of the ", budget_name), enough);
   if (fragmented) {
     text += str_cat("Immovable blocks divide the free memory: ", immovable,
                     " are pinned, in use, or escaped to other code. ");
@@ -72,27 +73,50 @@ std::string OutOfBudgetReport::to_string() const {
         "This op needs all tensors of its lists at once; an optimizer with fused=True or "
         "foreach=False needs only a part of them at a time. ";
   }
+  return text + advice();
+}
+
+std::string OutOfBudgetReport::advice() const {
+  using detail::str_cat;
   if (enough == Bytes(0)) {
-    return text + "No budget is enough: leave out block_size, or give a larger one.";
+    return "No budget is enough: leave out block_size, or give a larger one.";
   }
-  const std::string size = detail::short_size(enough);
+  const std::string size = detail::short_size(next);
   if (leaving) {
-    return text + str_cat("Next: run.resume(\"", size,
-                          "\"). It restores evicted tensors and completes the exit.");
+    return str_cat("Next: run.resume(\"", size,
+                   "\"). It restores evicted tensors and completes the exit.");
   }
   if (shrinking) {
-    return text + str_cat("Next: run.set_budget(\"", size,
-                          "\"). This is enough for what cannot be evicted now.");
+    return str_cat("Next: run.set_budget(\"", size,
+                   "\"). This is enough for what cannot be evicted now.");
   }
-  if (is_part) {
-    const std::string total = detail::short_size(shared + enough - budget);
-    return text + str_cat("Next: a shared budget of ", total,
-                          " for all processes. This is enough for everything that ran so far and "
-                          "for this allocation, if the other processes take no more than now.");
+  const std::string tier = detail::short_size(next_spill);
+  if (tier_full) {
+    return str_cat("Next: spill=\"", tier, "\", or recoup run --spill ", tier,
+                   ". This has room for what cannot be recomputed now.");
   }
-  return text + str_cat("Next: recoup.budget(\"", size, "\"), or recoup run --budget ", size,
-                        ". This is enough for everything that ran so far and for this allocation; "
-                        "later ops may need more.");
+  const bool is_part = shared > Bytes(0);
+  std::string text =
+      is_part ? str_cat("Next: a shared budget of ", detail::short_size(shared + next - budget),
+                        " for all processes. ")
+              : str_cat("Next: recoup.budget(\"", size, "\"), or recoup run --budget ", size, ". ");
+  if (next < enough) {
+    text += str_cat(
+        "It may be too small: `recoup suggest SCRIPT` finds the least budget. The upper "
+        "bound is enough, without evictions, for everything that ran so far and for "
+        "this allocation",
+        is_part ? ", if the other processes take no more than now." : ".");
+  } else {
+    text += str_cat(
+        "This is enough, without evictions, for everything that ran so far and for this "
+        "allocation",
+        is_part ? ", if the other processes take no more than now." : "; later ops may need more.");
+  }
+  if (next_spill > Bytes(0)) {
+    text += str_cat(" A spill tier (spill=\"", tier, "\", --spill ", tier,
+                    ") takes what cannot be recomputed out of the budget.");
+  }
+  return text;
 }
 
 }  // namespace recoup

@@ -48,7 +48,8 @@ void throw_python(const OutOfBudgetReport& report) {
   set_int(error, "evictable_bytes", report.evictable);
   set_int(error, "largest_window_bytes", report.largest_window);
   set_int(error, "least_bytes", report.least);
-  set_int(error, "likely_bytes", report.likely);
+  set_int(error, "next_bytes", report.next);
+  set_int(error, "next_spill_bytes", report.next_spill);
   set_int(error, "enough_bytes", report.enough);
   PyErr_SetObject(out_of_budget_class, error.ptr());
   python_error raised;

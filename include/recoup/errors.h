@@ -26,8 +26,13 @@ struct RECOUP_API OutOfBudgetReport {
   // Live tensors that cannot be evicted plus the refused allocation, if that exceeds the budget;
   // otherwise 0: no lower bound of the budget is known.
   Bytes least;
-  Bytes likely;  // as `enough`, on the assumption that fragmentation wastes no memory
-  // A budget in which the run up to and including this allocation fits; later ops may need more. 0:
+  // The budget to try next: more than `budget` and `least`, at most `enough`. 0: no budget helps.
+  Bytes next;
+  // The capacity of a spill tier to try next: room for what cannot be recomputed now. 0: it would
+  // not help.
+  Bytes next_spill;
+  // A budget in which the run up to and including this allocation fits without evictions: an upper
+  // bound of the least that works up to there. Later ops may need more. 0:
   // no budget helps. At the exit of a scope: a budget that completes the exit. In a change to a
   // smaller budget: one to which the budget can change.
   Bytes enough;
@@ -37,11 +42,14 @@ struct RECOUP_API OutOfBudgetReport {
   int immovable = 0;        // number of immovable blocks in the pool
   bool leaving = false;     // the exit of a scope did not fit
   bool shrinking = false;   // the budget could not be made smaller
+  bool tier_full = false;   // the spill tier lacks room for what cannot be recomputed
 
   // The first sentence, without its full stop: what failed.
   [[nodiscard]] std::string headline() const;
   // The headline, a table of sizes, and a suggestion what to do next.
   [[nodiscard]] std::string to_string() const;
+  // What to do next: the last part of to_string.
+  [[nodiscard]] std::string advice() const;
 };
 
 // The program needs more memory than the budget allows. Some interfaces translate it into another

@@ -48,10 +48,15 @@ class OutOfBudgetError(torch.OutOfMemoryError):
     least_bytes: int = 0
     """Bytes of live tensors that cannot be evicted plus `asked_bytes`, if that exceeds the budget:
     no smaller budget is enough. 0: no lower bound is known."""
-    likely_bytes: int = 0
-    """`enough_bytes` without its reserve for fragmentation: most likely enough."""
+    next_bytes: int = 0
+    """The budget to try next: a quarter more than `budget_bytes` and `least_bytes`, at most
+    `enough_bytes`. If no smaller budget works than one that failed, it is at most 1.25 times the
+    least budget that works. 0: no budget is enough."""
+    next_spill_bytes: int = 0
+    """The capacity of a spill tier to try next, with room for what cannot be recomputed now. 0: a
+    tier, or a larger one, would not help."""
     enough_bytes: int = 0
-    """A budget in which all ops so far, and this allocation, fit without evictions.
+    """A budget in which all ops so far, and this allocation, fit without evictions: an upper bound.
 
     The needs of the rest of the program are not known. At the end of a scope: a budget with which
     `run.resume` restores all live tensors. Of `run.set_budget`: a budget to which it can change the

@@ -194,7 +194,7 @@ void UserRequests::materialize_all() {
     if (report.enough <= report.budget) {
       report.enough = std::max(reporter_.all_resident(), report.budget + report.asked + Bytes(1));
     }
-    report.likely = std::clamp(live + report.asked, report.budget + Bytes(1), report.enough);
+    report.next = report.enough;
     report.leaving = true;
     report.least = live > report.budget ? live : Bytes(0);
     report.reason = str_cat("the tensors that are alive at the end of the scope need ",

@@ -70,8 +70,6 @@ class Enough {
   // Charges bytes outside the pool, where no address matters.
   void charge(Bytes size) { count(now().plain + size, Bytes(0)); }
   [[nodiscard]] Bytes most() const { return context_.enough; }
-  // The same without slack: enough if no memory is lost to fragmentation.
-  [[nodiscard]] Bytes likely() const { return likely_; }
   // The number of blocks that must not be moved now.
   [[nodiscard]] int immovable() const {
     return context_.charges.immovable_blocks + context_.charges.kernel_blocks + operands_;
@@ -102,12 +100,10 @@ class Enough {
     before_ = state;
   }
   void count(Bytes taken, Bytes slack) {
-    likely_ = std::max(likely_, taken);
     context_.enough = std::max(context_.enough, taken + slack);
   }
 
   Context& context_;
-  Bytes likely_{0};
   Bytes allocated_{0};  // total size that the running kernel has allocated, freed or not
   State before_{};      // when the running op began
   int operands_ = 0;

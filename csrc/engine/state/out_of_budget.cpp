@@ -7,6 +7,14 @@
 #include "csrc/pool/compactor.h"
 
 namespace recoup::detail {
+namespace {
+
+// A tier is proposed if at least this part of the budget cannot be recomputed.
+constexpr int kWorthATier = 8;
+
+Bytes with_quarter(Bytes size) { return size + Bytes(size.count() / 4); }
+
+}  // namespace
 
 Bytes OutOfBudgetReporter::all_resident() const {
   Bytes all = context_.charges.kernel_held + context_.charges.external;
@@ -28,22 +36,40 @@ Bytes OutOfBudgetReporter::all_resident() const {
                gap.count());
 }
 
-// Why the spill tier lacks non-recomputable values that it could hold; empty: no such reason.
-std::string OutOfBudgetReporter::of_spill_tier() const {
-  if (context_.tier.closed()) {
-    return "the spill tier could not be written, so nothing more is spilled";
-  }
+// Why the spill tier lacks non-recomputable values that it could hold, if it does, and the capacity
+// that it needs for them.
+void OutOfBudgetReporter::add_spill_tier(OutOfBudgetReport& report) const {
+  std::string why;
   Bytes refused{0};
   context_.lineage.for_each_value([&](ValueId, const Value& value) {
     const bool could =
         !value.recomputable() && value.block.valid() && context_.tier.takes(value.nbytes);
     refused += could && !value.spillable ? value.size : Bytes(0);
   });
-  return refused == Bytes(0)
-             ? std::string()
-             : str_cat(recoup::to_string(refused),
-                       " that cannot be recomputed do not fit in the spill tier of ",
-                       recoup::to_string(context_.options.spill));
+  if (context_.tier.closed()) {
+    why = "the spill tier could not be written, so nothing more is spilled";
+  } else if (refused > Bytes(0)) {
+    why = str_cat(recoup::to_string(refused),
+                  " that cannot be recomputed do not fit in the spill tier of ",
+                  recoup::to_string(context_.options.spill));
+    report.tier_full = true;
+    report.next_spill = context_.options.spill + with_quarter(refused);
+  } else if (context_.options.spill == Bytes(0) &&
+             report.non_recomputable > Bytes(report.budget.count() / kWorthATier)) {
+    report.next_spill = with_quarter(report.non_recomputable);
+  }
+  if (!why.empty()) {
+    report.reason += report.reason.empty() ? why : str_cat("; ", why);
+  }
+}
+
+// Note [Next budget]
+// The least budget that works is unknown: only a simulation of the whole run finds it. It exceeds
+// `least` and, if a run in a smaller budget fails wherever one in a larger budget does, the budget
+// in force. So a quarter more than either is at most 1.25 times the least budget.
+Bytes OutOfBudgetReporter::next_budget(const OutOfBudgetReport& report) const {
+  return std::clamp(with_quarter(std::max(report.least, report.budget)), report.budget + Bytes(1),
+                    report.enough);
 }
 
 void OutOfBudgetReporter::fail(Bytes asked, std::string reason, bool fragmented) const {
@@ -58,15 +84,13 @@ void OutOfBudgetReporter::fail(Bytes asked, std::string reason, bool fragmented)
   if (report.enough <= context_.options.budget) {
     report.enough += context_.options.budget;
   }
-  report.likely = std::min(report.enough, enough_.likely());
-  if (report.likely <= context_.options.budget) {
-    report.likely = report.enough;
-  }
   if (context_.options.block_size > Bytes(0) &&
       asked > context_.pool.round_up(context_.options.block_size)) {
     report.enough = Bytes(0);
     report.fragmented = false;
     report.reason = "the allocation is larger than a block of the pool (block_size)";
+  } else {
+    report.next = next_budget(report);
   }
   if (context_.observer != nullptr) {
     context_.observer->on_out_of_budget(report);
@@ -80,7 +104,7 @@ void OutOfBudgetReporter::fail_to_shrink(Bytes budget, Bytes stays, std::string 
   report.shrinking = true;
   // The budget in force has room for everything.
   report.enough = std::min(stays, context_.options.budget);
-  report.likely = report.enough;
+  report.next = report.enough;
   if (context_.observer != nullptr && announce == Announce::kToObserver) {
     context_.observer->on_out_of_budget(report);
   }
@@ -100,7 +124,8 @@ OutOfBudgetReport OutOfBudgetReporter::report_of(Bytes budget, Bytes asked,
       .evictable = {},
       .largest_window = {},
       .least = {},
-      .likely = {},
+      .next = {},
+      .next_spill = {},
       .enough = {},
       .shared = {},
       .reason = std::move(reason),
@@ -128,9 +153,7 @@ OutOfBudgetReport OutOfBudgetReporter::report_of(Bytes budget, Bytes asked,
       report.evictable += value.size;
     }
   });
-  if (const std::string why = of_spill_tier(); !why.empty()) {
-    report.reason += report.reason.empty() ? why : str_cat("; ", why);
-  }
+  add_spill_tier(report);
   if (context_.more != nullptr) {
     report.reason += str_cat(report.reason.empty() ? "" : "; ", context_.more->reason());
     report.shared = context_.more->total();

@@ -32,7 +32,8 @@ class OutOfBudgetReporter {
 
  private:
   [[nodiscard]] OutOfBudgetReport report_of(Bytes budget, Bytes asked, std::string reason) const;
-  [[nodiscard]] std::string of_spill_tier() const;
+  void add_spill_tier(OutOfBudgetReport& report) const;
+  [[nodiscard]] Bytes next_budget(const OutOfBudgetReport& report) const;
   const Context& context_;
   const Enough& enough_;
 };

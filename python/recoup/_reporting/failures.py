@@ -25,7 +25,8 @@ FIGURES = (
     "evictable_bytes",
     "largest_window_bytes",
     "least_bytes",
-    "likely_bytes",
+    "next_bytes",
+    "next_spill_bytes",
     "enough_bytes",
 )
 """The fields of an OutOfBudgetError that a report includes."""
@@ -227,12 +228,14 @@ def _help(error: OutOfBudgetError, where: Where) -> Iterator[str]:
             error.least_bytes
         )
         yield (
-            f"A budget of {format_bytes(error.enough_bytes)} is enough for everything that ran so "
-            f"far and for this allocation.{least}"
+            f"The budget to try next is {format_bytes(error.next_bytes)}; `recoup suggest` finds "
+            f"the least that works.{least} A budget of {format_bytes(error.enough_bytes)} is "
+            "enough, without evictions, for everything that ran so far and for this allocation."
         )
     if error.non_recomputable_bytes:
+        room = f" of {format_bytes(error.next_spill_bytes)}" * bool(error.next_spill_bytes)
         yield (
-            "A spill tier (spill=SIZE) can take tensors that cannot be recomputed: "
+            f"A spill tier{room} (spill=SIZE) can take tensors that cannot be recomputed: "
             f"{format_bytes(error.non_recomputable_bytes)} of them were in the pool."
         )
     if error.external_bytes:

@@ -15,6 +15,7 @@ _ENDED = {
 _ENDED_BY = {
     "KeyboardInterrupt": "The program was interrupted.",
     "SystemExit": "The program ended with an exit code other than 0.",
+    "recoup.commands.programs.Terminated": "The program was ended by SIGTERM.",
 }
 _LABELS = {
     "asked_bytes": "allocation",
@@ -25,11 +26,17 @@ _LABELS = {
     "workspace_bytes": "workspace of kernels",
     "evictable_bytes": "evictable",
     "largest_window_bytes": "largest range that can be freed",
-    "least_bytes": "least budget that could be enough",
-    "likely_bytes": "budget that is most likely enough",
-    "enough_bytes": "budget that is enough",
+    "least_bytes": "lower bound of the budget",
+    "next_bytes": "budget to try next",
+    "next_spill_bytes": "spill tier to try next",
+    "enough_bytes": "upper bound of the budget",
 }
-_BUDGETS = ("least_bytes", "likely_bytes", "enough_bytes")  # 0: none, or not known
+_BUDGETS = (
+    "least_bytes",
+    "next_bytes",
+    "next_spill_bytes",
+    "enough_bytes",
+)  # 0: none, or not known
 
 
 def failure_section(report: Mapping[str, Any]) -> str:

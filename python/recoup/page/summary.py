@@ -12,6 +12,8 @@ from recoup.rows import BudgetChange
 from recoup.shared import SharedBudget
 from recoup.stats import ADDED_NS
 
+_TIME = "Time relative to that of the ops alone"
+
 
 def counters(report: Mapping[str, Any]) -> dict[str, int]:
     """The counters of all groups, by name."""
@@ -32,7 +34,7 @@ def header(report: Mapping[str, Any]) -> str:
 
 
 def figures(report: Mapping[str, Any]) -> str:
-    """Peak of the budget, time over plain time, and replays."""
+    """Peak of the budget, time over that of the ops, and replays."""
     counts = counters(report)
     parts = (_peak_figure(report, counts), _time_figure(counts), _replay_figure(counts))
     changes = [BudgetChange(**change) for change in report["budget_changes"]]
@@ -61,14 +63,14 @@ def _peak_figure(report: Mapping[str, Any], counts: Mapping[str, int]) -> tuple[
 def _time_figure(counts: Mapping[str, int]) -> tuple[str, str, str]:
     plain = counts.get("op_ns", 0)
     if not plain:
-        return "Time relative to plain PyTorch", NOTHING, "no ops were timed"
+        return _TIME, NOTHING, "no ops were timed"
     added = {name: counts.get(name, 0) for name in ADDED_NS}
     total = sum(added.values())
     note = f"ops took {format_ns(plain)}, recoup added {format_ns(total)}"
     if total:
         most = max(added, key=added.__getitem__)
         note += f", mostly for {most.removesuffix('_ns')} ({format_ns(added[most])})"
-    return "Time relative to plain PyTorch", ratio_text((plain + total) / plain), note
+    return _TIME, ratio_text((plain + total) / plain), note
 
 
 def _replay_figure(counts: Mapping[str, int]) -> tuple[str, str, str]:

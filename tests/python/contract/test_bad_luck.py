@@ -50,7 +50,8 @@ def test_the_report_of_an_op_that_does_not_fit() -> None:
     assert "  outside the pool                       8.0 KiB" in lines
     size = re.search(r'Next: recoup\.budget\("([^"]+)"\)', lines[-1])
     assert size is not None
-    assert error.enough_bytes <= parse_bytes(size[1]) <= 1.02 * error.enough_bytes
+    assert error.next_bytes <= parse_bytes(size[1]) <= 1.02 * error.next_bytes
+    assert error.budget_bytes < error.next_bytes <= error.enough_bytes
 
 
 @pytest.mark.parametrize("in_place", [False, True], ids=["movable", "in place"])

@@ -22,15 +22,21 @@ ALWAYS_SUGGESTED = ("ragged_batches", "two_optimizers")  # the others take minut
 
 
 def recommended(error: recoup.OutOfBudgetError) -> int:
-    """The budget of the call in the error; checks that it agrees with the error's figures."""
+    """The budget of the call in the error; checks that it agrees with the error's figures.
+
+    It is at most 1.25 times the least budget that works, if no smaller one works than one that
+    fails.
+    """
     said = re.search(
         r'Next: recoup\.budget\("([^"]+)"\), or recoup run --budget (\S+)\.', str(error)
     )
     assert said is not None and said[1] == said[2], str(error)
     size = parse_bytes(said[1])
-    assert error.enough_bytes <= size <= 1.02 * error.enough_bytes + 1
+    assert error.next_bytes <= size <= 1.02 * error.next_bytes + 1
     assert error.least_bytes == 0 or error.budget_bytes < error.least_bytes <= error.enough_bytes
-    assert error.budget_bytes < error.likely_bytes <= error.enough_bytes
+    assert error.budget_bytes < error.next_bytes <= error.enough_bytes
+    assert error.next_bytes <= 1.25 * max(error.budget_bytes, error.least_bytes)
+    assert error.next_bytes >= min(error.enough_bytes, 1.2 * error.budget_bytes)
     return size
 
 

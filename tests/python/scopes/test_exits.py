@@ -101,8 +101,8 @@ def test_no_least_budget_is_named_below_a_failed_one(percent: int) -> None:
             train()
     except recoup.OutOfBudgetError as error:
         assert error.least_bytes == 0 or error.least_bytes > error.budget_bytes
-        assert error.enough_bytes >= error.likely_bytes > error.budget_bytes
-        assert ("least budget" in str(error)) == (error.least_bytes > 0)
+        assert error.enough_bytes >= error.next_bytes > error.budget_bytes
+        assert ("lower bound" in str(error)) == (error.least_bytes > 0)
 
 
 if __name__ == "__main__":

@@ -304,7 +304,8 @@ def failed_report() -> dict[str, Any]:
         "workspace_bytes": 0,
     }
     figures |= {"evictable_bytes": 0, "largest_window_bytes": 700 * MIB}
-    figures |= {"least_bytes": 3400 * MIB, "likely_bytes": 5100 * MIB}
+    figures |= {"least_bytes": 3400 * MIB, "next_bytes": 4250 * MIB}
+    figures |= {"next_spill_bytes": 1750 * MIB}
     figures |= {"enough_bytes": 5200 * MIB}
     report["failures"] = [
         {
@@ -315,8 +316,8 @@ def failed_report() -> dict[str, Any]:
             "module": "lm_head",
             "figures": figures,
             "help": [
-                "A budget of 5.1 GiB is enough for everything that ran so far and for this "
-                "allocation."
+                "A budget of 5.1 GiB is enough, without evictions, for everything that ran so far "
+                "and for this allocation."
             ],
             "charged_bytes": report["peak"]["bytes"],
             "rows": report["peak"]["rows"],
