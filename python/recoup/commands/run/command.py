@@ -12,6 +12,7 @@ from recoup.commands.run.ending import Ending
 from recoup.commands.run.job import Job
 from recoup.commands.run.program import find_program, run_as_python
 from recoup.commands.run.settings import make_budget, why_not_entered
+from recoup.commands.run.termination import Termination
 
 
 def run(options: argparse.Namespace, ending: Ending) -> int:
@@ -27,11 +28,13 @@ def run(options: argparse.Namespace, ending: Ending) -> int:
 
     job = Job(budget, settings, options, own)
     # Registered first, so it runs last: the program's exit handlers still run in the budget.
-    atexit.register(ending.complete, job.end)
+    termination = Termination(own, quiet=options.quiet)
+    atexit.register(ending.complete, job.end, termination)
     try:
         job.start()
     except (OSError, RuntimeError, ValueError) as error:
         options.fail(why_not_entered(error, options.spill))
+    termination.install()
 
     def failed(error: BaseException) -> None:
         job.failed(error)
