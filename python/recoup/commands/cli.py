@@ -4,14 +4,18 @@ Note [Arguments first]: this module and those of the arguments of each command l
 nor the core, which take seconds to load. A command loads them after it has checked its arguments.
 """
 
+import contextlib
 import io
+import os
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 import recoup
 from recoup.commands.bench.arguments import add_bench_command
 from recoup.commands.compare.arguments import add_compare_command
 from recoup.commands.doctor.arguments import add_doctor_command
+from recoup.commands.exit_codes import INTERRUPTED
 from recoup.commands.offline.layout_arguments import add_layout_command
 from recoup.commands.offline.order_arguments import add_order_command
 from recoup.commands.parser import CommandParser, did_you_mean
@@ -35,7 +39,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if words[0] != "run" and isinstance(sys.stdout, io.TextIOWrapper):
         # Names of files may have bytes that are no text.
         sys.stdout.reconfigure(errors="backslashreplace")
-    code: int = options.command(options)
+    try:
+        code: int = options.command(options)
+    except KeyboardInterrupt:
+        if words[0] == "run":
+            raise
+        _end_interrupted(words[0])
     return code
 
 
@@ -85,6 +94,14 @@ def _check_first(
         f"unknown option {word} before the "
         f"command{near or f'; the commands are {_listed(commands)}'}"
     )
+
+
+def _end_interrupted(command: str) -> NoReturn:
+    """Ends the process at once: a simulation on another thread cannot be interrupted."""
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+    print(f"recoup {command}: interrupted", file=sys.stderr, flush=True)
+    os._exit(INTERRUPTED)
 
 
 def _listed(commands: dict[str, CommandParser]) -> str:

@@ -3,8 +3,9 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from recoup.offline.margins import Margin, margin_of
 from recoup.offline.scaled_trace import ScaledTrace
@@ -56,6 +57,7 @@ def largest_batch(
     spill: str | None = None,
     max_time_ratio: float = 2.0,
     whole_run: bool = False,
+    on_simulation: Callable[[], None] = lambda: None,
 ) -> LargestBatch:
     """The largest batch that completes in `budget`, to 1 %: by doubling, then by bisection.
 
@@ -65,15 +67,17 @@ def largest_batch(
     batch: batch size of the records, see `ScaledTrace`.
     max_time_ratio: as for `Predictor`. It limits no batch with a margin.
     whole_run: whether the program ended by itself.
+    on_simulation: called after each simulation.
     Raises ValueError if not even a batch of 1 completes, and as `Predictor` does.
     """
     scaled = ScaledTrace(records, batch)
-    now = Predictor(records, policy=policy, max_time_ratio=max_time_ratio, spill=spill)
+    made: dict[str, Any] = {"policy": policy, "spill": spill, "on_simulation": on_simulation}
+    now = Predictor(records, max_time_ratio=max_time_ratio, **made)
     tried: list[BatchTried] = []
 
     def fits(size: int) -> bool:
         sized = records if size == batch else scaled.records(size)
-        predictor = Predictor(sized, policy=policy, max_time_ratio=max_time_ratio, spill=spill)
+        predictor = Predictor(sized, max_time_ratio=max_time_ratio, **made)
         margin = margin_of(sized, whole_run=whole_run)
         larger = math.ceil(size * (1 + margin.share))
         one = _try(predictor, size, budget, now.step_ns / batch, margin, larger)
@@ -84,9 +88,7 @@ def largest_batch(
 
     @functools.cache
     def completes(size: int) -> bool:
-        predictor = Predictor(
-            scaled.records(size), policy=policy, max_time_ratio=_COMPLETES, spill=spill
-        )
+        predictor = Predictor(scaled.records(size), max_time_ratio=_COMPLETES, **made)
         return predictor.predict(budget).holds
 
     low, high = 0, batch

@@ -6,11 +6,11 @@ import os
 import statistics
 import time
 from collections import Counter
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from recoup._memory.sizes import parse_bytes, short_size
+from recoup.offline.in_threads import in_threads
 from recoup.offline.overheads import Overheads
 from recoup.offline.trace_file import OpRecord, Record, step_ends, step_times_ns, trace_of
 from recoup.offline.traces import Simulation, Status, Trace
@@ -143,6 +143,7 @@ class Predictor:
         but the first, which warms up, is compared with the same step of the recording. The median
         of these ratios relates the steady step to one without recoup. Without such a run that time
         is the recording's less its overhead.
+    on_simulation: called after each simulation, on any thread.
     The predicted time of a step starts from the median clock time in the recording, with recoup's
     time for each op in a budget in place of that in a recording. Added are the costs of replays and
     of copies to and from the spill tier, moves within the pool, recoup's time for each replay, and
@@ -161,6 +162,7 @@ class Predictor:
         cost_model: CostModel = "measured",
         overheads: Overheads | None = None,
         plain_steps_ns: Sequence[int] = (),
+        on_simulation: Callable[[], None] = lambda: None,
     ) -> None:
         self.steady = steady_step(records)
         ends = step_ends(records)
@@ -173,6 +175,7 @@ class Predictor:
         self._policy, self._spill, self._cost_model = policy, spill, cost_model
         self._spill_bandwidth: tuple[float, float] | None = None
         self._max_time_ratio = max_time_ratio
+        self._on_simulation = on_simulation
         self.peak_bytes = self.trace.unbudgeted_peak_bytes()
         if self.peak_bytes == 0:
             raise ValueError(
@@ -311,7 +314,7 @@ class Predictor:
         noise: tuple[int, float] | None = None,
         planning: Planning = "background",
     ) -> Simulation:
-        return trace.simulate(
+        simulated = trace.simulate(
             budget_bytes,
             policy=self._policy,
             max_time_ratio=self._max_time_ratio,
@@ -321,6 +324,8 @@ class Predictor:
             spill_bandwidth=self._spill_bandwidth,
             options=Options(planning=planning, cost_model=self._cost_model),
         )
+        self._on_simulation()
+        return simulated
 
 
 def suggest(predictor: Predictor) -> Suggestions:
@@ -331,8 +336,7 @@ def suggest(predictor: Predictor) -> Suggestions:
     """
     peak = predictor.peak_bytes
     ladder = dict.fromkeys(short_size(max(1, peak * percent // 100)) for percent in LADDER)
-    with ThreadPoolExecutor(os.cpu_count()) as pool:  # a simulation releases the interpreter lock
-        predictions = list(pool.map(predictor.predict, ladder))
+    predictions = list(in_threads(predictor.predict, ladder, os.cpu_count()))
     if any(one.holds for one in predictions):
         least = min(one.budget_bytes for one in predictions if one.holds)
         below = max(

@@ -32,10 +32,10 @@ def write(folder: Path, text: str, name: str = "script.py") -> Path:
     return path
 
 
-def both(args: Sequence[str | Path], cwd: Path) -> subprocess.CompletedProcess[str]:
+def both(args: Sequence[str | Path], cwd: Path, **options: Any) -> subprocess.CompletedProcess[str]:
     """Runs with and without recoup, asserts equal results, and returns them."""
-    want = plain(*args, cwd=cwd)
-    got = cli("run", "--budget", "64MiB", "--quiet", *args, cwd=cwd)
+    want = plain(*args, cwd=cwd, **options)
+    got = cli("run", "--budget", "64MiB", "--quiet", *args, cwd=cwd, **options)
     assert (got.returncode, got.stdout, got.stderr) == (want.returncode, want.stdout, want.stderr)
     return got
 
@@ -74,6 +74,19 @@ def test_module(tmp_path: Path) -> None:
     # Python itself shows two frames of runpy first.
     assert len([line for line in result.stderr.splitlines() if "File" in line]) == 1
     assert result.stderr.endswith("ZeroDivisionError: division by zero\n")
+
+
+def test_code_and_standard_input(tmp_path: Path) -> None:
+    write(tmp_path, "VALUE = 7", "neighbour.py")
+    source = (
+        "import __main__, sys, neighbour\n"
+        "print(sys.argv, sys.path[0], __name__, neighbour.VALUE, sorted(vars(__main__)))\n"
+        "1 / 0"
+    )
+    assert "['-c', 'a', '--progress']" in both(["-c", source, "a", "--progress"], tmp_path).stdout
+    assert "['-', 'a', '-c']" in both(["-", "a", "-c"], tmp_path, input=source).stdout
+    said = cli("run", "--budget", "1MiB", "-c", "-m", "1", cwd=tmp_path)
+    assert "-c and -m cannot be combined" in said.stderr
 
 
 def test_folder_with_a_main(tmp_path: Path) -> None:

@@ -103,7 +103,6 @@ def test_a_line_without_an_end_is_kept(tmp_path: Path) -> None:
     [
         "os._exit(3)",
         "os.kill(os.getpid(), signal.SIGKILL)",
-        "subprocess.Popen(['sleep', '1']); os.kill(os.getpid(), signal.SIGTERM)",
         "os.fork() or time.sleep(2); os._exit(4)",
     ],
 )
@@ -114,6 +113,17 @@ def test_the_row_is_removed_however_the_program_ends(tmp_path: Path, ending: str
     got = run_in_terminal([*RUN, script], tmp_path, ROWS)
     assert got.code != 0
     assert got.lines() == ["up"]
+    assert got.screen.margins is None or got.screen.margins.bottom == ROWS - 1
+
+
+def test_the_row_is_removed_by_sigterm(tmp_path: Path) -> None:
+    ending = "subprocess.Popen(['sleep', '1']); os.kill(os.getpid(), signal.SIGTERM)"
+    script = write(tmp_path, f"import os, signal, subprocess\nprint('up', flush=True)\n{ending}\n")
+    got = run_in_terminal([*RUN, script], tmp_path, ROWS)
+    assert got.code != 0
+    first, second, *rest = got.lines()
+    assert (first, second.startswith("recoup run: SIGTERM")) == ("up", True)
+    assert len(rest) == 4 and all(map(ours, rest))
     assert got.screen.margins is None or got.screen.margins.bottom == ROWS - 1
 
 

@@ -100,11 +100,13 @@ def test_flags_and_options_reach_the_budget(tmp_path: Path) -> None:
     assert set(other) == set(OPTIONS)
     options = [part for name, value in other.items() for part in ("--option", f"{name}={value}")]
     flags = ["--planning", "wait", "--max-replay-ratio", "3", "--policy", "dtr", "--verify"]
+    flags += ["--max-slowdown", "30"]
     result = cli("run", *B, *flags, *options, "--report", "r.json", "s.py", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert "no ops ran" in result.stderr
     settings = json.loads((tmp_path / "r.json").read_text())["settings"]
     want = {"planning": "wait", "max_replay_ratio": 3.0, "policy": "dtr", "verify": True}
+    want["max_slowdown"] = 30.0
     assert settings == {
         **other, **want, "budget": 2**20, "device": "cpu", "profile": ["modules"],
         "spill": None, "spill_dir": None, "adapt": False, "share": None, "trace": None,
@@ -186,6 +188,7 @@ def test_help_names_every_option(capsys: pytest.CaptureFixture[str]) -> None:
     known = {name: each.default for name, each in parameters.items()}
     known |= dataclasses.asdict(recoup.Options())
     defaults = {"policy": "planned", "planning": "background", "max_replay_ratio": "10"}
+    defaults["max_slowdown"] = "20"
     for name, default in defaults.items():
         assert f"(default: {default})" in text
         assert known[name] == type(known[name])(default)

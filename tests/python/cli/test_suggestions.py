@@ -13,6 +13,7 @@ from torch import nn
 
 import recoup
 from recoup._memory.sizes import parse_bytes, short_size
+from recoup.commands.suggest.output import notes_of
 from recoup.offline.overheads import Overheads
 from recoup.offline.suggestions import Prediction, Predictor, knee_of, steady_step, suggest
 from recoup.offline.tier_use import DEFAULT_SPEED, SPEEDS, tier_use
@@ -151,6 +152,10 @@ def test_the_time_without_recoup_may_be_measured(tmp_path: Path) -> None:
     whole = short_size(2 * estimated.peak_bytes)
     assert measured.predict(whole).time_ratio == pytest.approx(1.25, rel=1e-3)
     assert estimated.predict(whole).time_ratio == pytest.approx(1, rel=1e-3)
+    assert not any("Measure again" in note for note in notes_of(measured))
+    # A step cannot be shorter than its ops.
+    loaded = Predictor(records, plain_steps_ns=[1000] * 4)
+    assert any("Measure again" in note for note in notes_of(loaded))
 
 
 def test_overheads_are_added_for_each_op_replay_and_eviction(tmp_path: Path) -> None:

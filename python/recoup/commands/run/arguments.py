@@ -10,6 +10,7 @@ from recoup._memory.share_text import parse_share
 from recoup._memory.sizes import missing_unit, parse_bytes
 from recoup._reporting.files import utf8_name
 from recoup.commands.argument_types import (
+    Parse,
     budget,
     choice,
     device,
@@ -30,6 +31,7 @@ from recoup.commands.misplaced import misplaced_options
 from recoup.commands.parser import CommandParser
 from recoup.commands.programs import check_program
 from recoup.commands.run.ending import Ending
+from recoup.commands.run.suggested import SUGGESTED, take_suggested_budget
 from recoup.commands.run.suggestions import read_suggestions
 from recoup.known_names import policies, policy_names
 
@@ -40,9 +42,11 @@ def add_run_command(commands: Any) -> None:
         "run",
         help="run a Python program in a memory budget",
         allow_abbrev=False,
-        usage="recoup run --budget SIZE [options] (SCRIPT | -m MODULE) [args ...]",
+        usage="recoup run --budget SIZE [options] (SCRIPT | -m MODULE | -c CODE | -) [args ...]",
     )
-    add_budget_arguments(run)
+    add_budget_arguments(
+        run, budget_or_suggested, description=", or least or knee, as `recoup suggest` finds them"
+    )
     _add_files(run)
     run.add_argument(
         "--lines",
@@ -55,7 +59,15 @@ def add_run_command(commands: Any) -> None:
     run.add_argument(
         "-m", dest="is_module", action="store_true", help="SCRIPT is the name of a module"
     )
-    run.add_argument("script", metavar="SCRIPT", help="the Python program to run")
+    run.add_argument(
+        "-c",
+        dest="is_code",
+        action="store_true",
+        help="SCRIPT is the program's code, as for python -c",
+    )
+    run.add_argument(
+        "script", metavar="SCRIPT", help="the Python program to run; -: standard input"
+    )
     rest = run.add_argument("args", nargs=argparse.REMAINDER, help="the arguments of the program")
     rest.required = False
     run.set_defaults(command=_run, fail=run.error, own_options=run.option_names())
@@ -106,14 +118,25 @@ def _add_sharing_arguments(run: argparse.ArgumentParser) -> None:
     )
 
 
-def add_budget_arguments(run: argparse.ArgumentParser) -> None:
-    """Adds the arguments that describe a budget."""
+def budget_or_suggested(text: str) -> str:
+    """A budget of `recoup.budget`, or one that a simulation finds. Stays text."""
+    return text if text in SUGGESTED else budget(text)
+
+
+def add_budget_arguments(
+    run: argparse.ArgumentParser, parse_budget: Parse[str] = budget, description: str = ""
+) -> None:
+    """Adds the arguments that describe a budget.
+
+    parse_budget: the type of --budget.
+    description: text about what it accepts in addition to the budgets of `recoup.budget`.
+    """
     run.add_argument(
         "--budget",
-        type=budget,
+        type=parse_budget,
         metavar="SIZE",
         help="bytes, a size such as 2GiB, 4g or 500MB, a share of the available memory such as "
-        "60%%, or auto; optional with --trace",
+        f"60%%, or auto{description}; optional with --trace",
     )
     _add_sharing_arguments(run)
     run.add_argument(
@@ -136,6 +159,13 @@ def add_budget_arguments(run: argparse.ArgumentParser) -> None:
         metavar="X",
         help="out of budget if restoring the arguments of an op costs more than X times all "
         "recorded ops; 0: no bound (default: 10)",
+    )
+    run.add_argument(
+        "--max-slowdown",
+        type=real("a number above 0, or 0 for no bound", 0),
+        metavar="X",
+        help="out of budget if the run's ops and replays cost more than X times its ops alone; "
+        "0: no bound (default: 20)",
     )
     run.add_argument(
         "--device",
@@ -174,12 +204,18 @@ def add_budget_arguments(run: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
+    if options.is_code and options.is_module:
+        options.fail("-c and -m cannot be combined: leave out one")
+    options.code = options.script if options.is_code else None
+    if options.is_code:
+        options.script = "-c"
     _take_defaults(options)
     _require_budget(options)
     _check_together(options)
     _check_files(options)
-    if not options.is_module:
+    if is_file(options):
         check_program(options.script, options.fail)
+    take_suggested_budget(options)
     if not options.quiet and options.budget is not None:
         _ask_about(options.budget)
     ending = Ending()  # before a library registers exit handlers
@@ -191,7 +227,7 @@ def _run(options: argparse.Namespace) -> int:
 def _take_defaults(options: argparse.Namespace) -> None:
     """Sets what the command line does not give from the environment or pyproject.toml."""
     options.sources = {}
-    for name, parse in (("budget", budget), ("spill", size)):
+    for name, parse in (("budget", budget_or_suggested), ("spill", size)):
         if getattr(options, name) is not None:
             continue
         try:
@@ -241,7 +277,7 @@ def _check_share(options: argparse.Namespace) -> None:
         return
     if options.adapt:
         options.fail("--share and --adapt cannot be combined: leave out one")
-    if options.budget is None or parse_share(options.budget) is not None:
+    if options.budget in (None, *SUGGESTED) or parse_share(options.budget) is not None:
         options.fail(
             "--share needs --budget as a size such as 16GiB, since all processes must give the "
             "same one"
@@ -271,6 +307,11 @@ def _check_together(options: argparse.Namespace) -> None:
     _read_suggestions(options)
 
 
+def is_file(options: argparse.Namespace) -> bool:
+    """Whether the program is a file or folder, and neither a module, code nor standard input."""
+    return not options.is_module and not options.is_code and options.script != "-"
+
+
 def is_page(report: Path | None) -> bool:
     """Whether a report is an HTML page; else it is JSON."""
     return report is not None and report.suffix.lower() in (".html", ".htm")
@@ -290,7 +331,7 @@ def _read_suggestions(options: argparse.Namespace) -> None:
 def _check_files(options: argparse.Namespace) -> None:
     """Checks the output files and makes their paths absolute: the program may call `os.chdir`."""
     files: dict[Path, str] = {}
-    script = None if options.is_module else Path(options.script).absolute()
+    script = Path(options.script).absolute() if is_file(options) else None
     for name in ("report", "trace", "timeline"):
         file: Path | None = getattr(options, name)
         if file is None:

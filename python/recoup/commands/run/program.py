@@ -24,6 +24,14 @@ def find_program(options: argparse.Namespace) -> Callable[[], None]:
     Sets `sys.argv` and `sys.path`. Raises OSError if the program cannot be opened.
     """
     sys.argv = [options.script, *options.args]
+    if (code := getattr(options, "code", None)) is not None:
+        _set_first_path("")
+        return functools.partial(_run_text, "<string>", code.encode())
+    if options.script == "-":
+        _set_first_path("")
+        source = sys.stdin.buffer.read()
+        name = "<stdin>"
+        return functools.partial(_run_text, name, source, __file__=name, __cached__=None)
     if options.is_module:
         _set_first_path(os.getcwd())
         return functools.partial(_run_module, options.script)
@@ -65,16 +73,15 @@ def _set_first_path(folder: str | None) -> None:
 
 
 def _run_script(path: str, source: bytes) -> None:
+    loader = importlib.machinery.SourceFileLoader("__main__", path)
+    _run_text(path, source, __file__=path, __cached__=None, __loader__=loader)
+
+
+def _run_text(path: str, source: bytes, **names: Any) -> None:
     # A new `__main__`, because pickle, multiprocessing and `import __main__` look for it.
     main_module = types.ModuleType("__main__")
     namespace: dict[str, Any] = main_module.__dict__
-    namespace.update(
-        __file__=path,
-        __annotations__={},
-        __builtins__=builtins,
-        __cached__=None,
-        __loader__=importlib.machinery.SourceFileLoader("__main__", path),
-    )
+    namespace.update(__annotations__={}, __builtins__=builtins, **names)
     _replaced.append(sys.modules["__main__"])
     sys.modules["__main__"] = main_module
     exec(compile(source, path, "exec", dont_inherit=True), namespace)

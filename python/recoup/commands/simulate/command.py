@@ -6,7 +6,6 @@ import itertools
 import json
 import sys
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,6 +21,7 @@ from recoup.commands.simulate.picture import Row, draw_plot
 from recoup.known_names import policies
 from recoup.offline.dtr_log import read_any_trace
 from recoup.offline.dtr_simulator import DtrProgram
+from recoup.offline.in_threads import in_threads
 from recoup.offline.optimum import Optimum, optimum
 from recoup.offline.traces import Trace
 from recoup.options import Options
@@ -126,8 +126,7 @@ def _run_all(
         return Row(case.column, trace.simulate(budget, policy=case.policy, **switches))
 
     cells = list(itertools.product(cases, budgets))
-    with ThreadPoolExecutor(options.jobs) as pool:  # simulations release the interpreter lock
-        return list(_tracked(pool.map(run, cells), len(cells), "simulating"))
+    return list(_tracked(in_threads(run, cells, options.jobs), len(cells), "simulating"))
 
 
 def _search_all(trace: Trace, budgets: list[int], options: argparse.Namespace) -> list[Optimum]:

@@ -1,17 +1,13 @@
 """`recoup suggest`: predicts the budgets that a program runs in, or its largest batch."""
 
 import argparse
-import contextlib
 import json
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
-
-from rich.console import Console
 
 from recoup._reporting.files import write_atomically
 from recoup.commands.exit_codes import NOT_WRITTEN
@@ -19,6 +15,7 @@ from recoup.commands.misplaced import hint
 from recoup.commands.programs import ending_on_sigterm, run_process, shell_code
 from recoup.commands.suggest.arguments import LEAST_STEPS
 from recoup.commands.suggest.output import print_batch, print_commands, print_suggestions
+from recoup.commands.suggest.simulations import Simulations
 from recoup.commands.suggest.tier_output import print_tier_use
 from recoup.offline.batch_size import LargestBatch, largest_batch
 from recoup.offline.margins import margin_of, with_margin
@@ -201,8 +198,9 @@ def _budgets(options: argparse.Namespace, recorded: _Recorded) -> dict[str, Any]
     made: dict[str, Any] = {"policy": options.policy, "max_time_ratio": options.max_time_ratio}
     made["overheads"] = recorded.overheads
     made["plain_steps_ns"] = recorded.plain_steps_ns
-    predictor = Predictor(recorded.records, spill=options.spill, **made)
-    with _waiting("simulating budgets"):
+    with Simulations() as simulations:
+        made["on_simulation"] = simulations.count
+        predictor = Predictor(recorded.records, spill=options.spill, **made)
         found = suggest(predictor)
         alone = None if options.spill is None else Predictor(recorded.records, **made)
         without = None
@@ -228,7 +226,7 @@ def _budgets(options: argparse.Namespace, recorded: _Recorded) -> dict[str, Any]
 
 
 def _batch(options: argparse.Namespace, recorded: _Recorded) -> LargestBatch:
-    with _waiting("simulating batches"):
+    with Simulations() as simulations:
         found = largest_batch(
             recorded.records,
             batch=options.batch,
@@ -237,16 +235,7 @@ def _batch(options: argparse.Namespace, recorded: _Recorded) -> LargestBatch:
             spill=options.spill,
             max_time_ratio=options.max_time_ratio,
             whole_run=recorded.whole_run,
+            on_simulation=simulations.count,
         )
     print_batch(found, recorded.other_bytes, options)
     return found
-
-
-@contextlib.contextmanager
-def _waiting(what: str) -> Iterator[None]:
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield
-        return
-    with console.status(what):
-        yield

@@ -12,7 +12,8 @@ from recoup.offline.margins import Margin
 from recoup.offline.suggestions import Prediction, Predictor, Suggestions
 from recoup.offline.tier_use import DEFAULT_SPEED
 
-_MARKS = {"out of budget": "-", "too slow": "slow"}
+_STOPPED = "stopped"
+"""The mark of a simulation that was stopped because it became too slow."""
 
 
 def print_suggestions(
@@ -35,7 +36,7 @@ def print_suggestions(
         f"{format_ns(predictor.step_ns // steps)} in ops. Without a budget, tensors take "
         f"{format_bytes(predictor.peak_bytes)}."
     )
-    for note in _notes(predictor):
+    for note in notes_of(predictor):
         print(note)
     print()
     columns = ["budget", "of peak", "step time"]
@@ -55,21 +56,30 @@ def print_suggestions(
     _print_legend(shown, predictor, other_bytes, options)
 
 
-def _notes(predictor: Predictor) -> list[str]:
+def notes_of(predictor: Predictor) -> list[str]:
+    """Sentences about what limits the predictions."""
+    notes = []
     if predictor.steady.repeats == 1:
-        return ["No two recorded steps ran the same ops, so no evictions can be planned."]
+        notes.append("No two recorded steps ran the same ops, so no evictions can be planned.")
     if predictor.steady.repeats == 2:
-        return [
+        notes.append(
             "Only two recorded steps ran the same ops. A plan takes effect from the third such "
             "step on: record more with --steps."
-        ]
-    return []
+        )
+    if predictor.plain_is_measured and predictor.plain_ns < predictor.step_ns:
+        notes.append(
+            "A step without recoup took less time than its ops in the recording: the load of the "
+            "machine has changed. Measure again."
+        )
+    return notes
 
 
 def _time(one: Prediction) -> str:
     if one.status == "ok" and one.time_ratio is not None:
         return f"{one.time_ratio:.2f}x{'' if one.holds else ' ?'}"
-    return _MARKS[one.status]
+    if one.status == "out of budget":
+        return "-"
+    return _STOPPED if one.time_ratio is None else f"{one.time_ratio:.0f}x: slow"
 
 
 def _print_legend(
@@ -84,8 +94,15 @@ def _print_legend(
     seen = {one.status for one in shown}
     if "out of budget" in seen:
         print(" -: out of budget.", end="")
-    if "too slow" in seen:
+    slow = [one for one in shown if one.status == "too slow"]
+    if any(one.time_ratio is not None for one in slow):
         print(f" slow: above {options.max_time_ratio:g}x.", end="")
+    if any(one.time_ratio is None for one in slow):
+        print(
+            f" {_STOPPED}: the simulation was stopped at {options.max_time_ratio:g}x; it is not "
+            "known whether the program fits.",
+            end="",
+        )
     if any(one.status == "ok" and not one.holds for one in shown):
         print(" ?: out of budget without plans, or if costs differ from the recorded ones.", end="")
     print()

@@ -41,7 +41,7 @@ def _at(use: TierUse, speed: float) -> str:
 def _without(use: TierUse) -> str:
     without = use.without
     if without.status == "too slow":
-        return "slow"
+        return "slow" if without.time_ratio is not None else "stopped"
     if without.status != "ok":
         return "-"
     return f"{without.time_ratio:.2f}x{'' if without.holds else ' ?'}"

@@ -1,0 +1,93 @@
+"""`recoup run --budget least` and `--budget knee`: budgets that `recoup suggest` finds."""
+
+import argparse
+import contextlib
+import hashlib
+import importlib.metadata
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import recoup
+from recoup._reporting.files import write_atomically
+from recoup.commands.programs import ending_on_sigterm, run_process
+
+SUGGESTED = ("least", "knee")
+"""Budgets that a simulation finds."""
+
+
+def take_suggested_budget(options: argparse.Namespace) -> None:
+    """Replaces a budget of SUGGESTED by its size: from an earlier search, or by a search now.
+
+    A search records the first steps of the program in another process, whose standard output
+    becomes standard error. Ends the process if the search fails, with its exit code.
+    """
+    which = options.budget
+    if which not in SUGGESTED:
+        return
+    if options.is_code or options.script == "-":
+        options.fail(f"--budget {which} runs the program twice: it must be a file or a module")
+    if options.device not in (None, "cpu"):
+        options.fail(f"--budget {which} is for budgets of the CPU; got --device {options.device}")
+    file = _result_file(options)
+    found = _read(file)
+    if found is None:
+        found = _search(options)
+        with contextlib.suppress(OSError):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(file, json.dumps(found))
+    options.budget = found[f"suggested_{which}"]["budget"]
+    if not options.quiet:
+        again = f"; to search again, delete {file}" if file.exists() else ""
+        print(f"recoup run: --budget {which} is {options.budget}{again}", file=sys.stderr)
+
+
+def _search(options: argparse.Namespace) -> dict[str, Any]:
+    with ending_on_sigterm(), tempfile.TemporaryDirectory(prefix="recoup-") as folder:
+        file = Path(folder) / "found.json"
+        command = [sys.executable, "-m", "recoup", "suggest", "--json", str(file)]
+        for flag in ("policy", "spill"):
+            if (value := getattr(options, flag)) is not None:
+                command += [f"--{flag}", value]
+        command += [*(["-m"] if options.is_module else []), options.script, *options.args]
+        quiet = options.quiet
+        code = run_process(command, stdout=subprocess.DEVNULL if quiet else sys.stderr)
+        if code != 0 or not file.exists():
+            sys.exit(code or 1)
+        found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        return found
+
+
+def _result_file(options: argparse.Namespace) -> Path:
+    """The file of a search; its name depends on what the result is known to depend on."""
+    script = b""
+    if not options.is_module and os.path.isfile(options.script):
+        script = Path(options.script).read_bytes()
+    key = [
+        recoup.__version__,
+        importlib.metadata.version("torch"),
+        os.getcwd(),
+        [options.script, *options.args],
+        options.is_module,
+        options.policy,
+        options.spill,
+        hashlib.sha256(script).hexdigest(),
+    ]
+    name = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
+    folder = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(folder) / "recoup" / "budgets" / f"{name}.json"
+
+
+def _read(file: Path) -> dict[str, Any] | None:
+    """The result of an earlier search; None if there is none."""
+    try:
+        found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        if all(isinstance(found[f"suggested_{each}"]["budget"], str) for each in SUGGESTED):
+            return found
+    except (OSError, KeyError, TypeError, ValueError, RecursionError):
+        pass
+    return None
