@@ -35,6 +35,7 @@ _INSIDE = "recoup handles them itself: no program sees them."
 _TIMES = "They depend on the times of ops; `tests/python/cli/test_suggest.py` triggers some."
 _RARE = "They need a rare kind of program or recording."
 _REASONS = "`tests/python/reports/test_reasons.py` has a program for each."
+_ENDINGS = "They take seconds or end the process; tests in `tests/python/cli/` trigger them."
 _TEXT = "They are not messages, but names and texts of pictures and files."
 
 EXCEPTIONS = [
@@ -85,8 +86,12 @@ EXCEPTIONS = [
     Exempt(r"csrc/trace/reader\.cpp", "kernel steps|parts and operands", _LARGE),
     Exempt(r"recoup/_patching/compiled(_plan)?\.py", "", _SLOW),
     Exempt(r"csrc/torch/ops/compiled_frame\.cpp", "", _SLOW),
-    Exempt(r"recoup/commands/bench/", "", _SLOW),
-    Exempt(r"recoup/bench/", "", _SLOW),
+    Exempt(r"recoup/(commands/)?bench/", "", _SLOW),
+    Exempt(
+        r"commands/(run/(suggested|termination)|cli)\.py",
+        "to search again|recoup run: (--budget|SIGTERM)|interrupted",
+        _ENDINGS,
+    ),
     Exempt(r"offline/in_place\.py|offline/lifetimes\.py|offline/scaled_trace\.py", "", _TEXT),
     Exempt(
         r"csrc/engine/(replay/replay|reclaim/room)\.cpp",
@@ -104,7 +109,8 @@ EXCEPTIONS = [
     ),
     Exempt(
         r"recoup/(commands/suggest/\w+|offline/(suggest|batch)\w*)\.py",
-        "costs differ|times slower|peak is|the margin is a batch of",
+        "costs differ|times slower|peak is|the margin is a batch of|Measure again|was stopped at"
+        "| slow: above",
         _RARE,
     ),
     Exempt(

@@ -74,6 +74,11 @@ machine_with("160MiB")
 x = torch.ones(1 << 22)
 with recoup.budget("1%"):
     pass
+---
+with recoup.budget("64MiB", options=recoup.Options(max_slowdown=15)):
+    value = torch.ones(900, 900) @ torch.ones(900, 900)
+    while recoup.evict(value):
+        value.sum()
 """, masked=True)  # fmt: skip
 
 LEAVING = programs("""
