@@ -29,8 +29,8 @@ class Options:
     ops on record; a higher cost raises OutOfBudgetError. 0: no bound."""
     max_slowdown: float = 20.0
     """Upper bound of the cost of a run's ops and replays, as a multiple of the cost of its ops. The
-    op that begins beyond it raises OutOfBudgetError. Replays of less than a second in all count as
-    none, and so do those before such an error or a change of the budget. It needs measured
+    op that begins beyond it raises OutOfBudgetError. Replays of less than ten seconds in all count
+    as none, and so do those before such an error or a change of the budget. It needs measured
     costs. 0: no bound. Simulations have `max_time_ratio` instead."""
     small_filter: bool | None = None
     """Ignore candidates below 1 % of the mean size. None: as in the policy's paper."""

@@ -14,7 +14,7 @@ namespace recoup::detail {
 // A budget near the least that works can make each op replay thousands of others: the program seems
 // to hang, and often fails at last. So the engine compares the whole run's replays with the whole
 // run's ops after each op that replayed. Only measured costs are times, and a test that evicts
-// after each op is slow on purpose. Replays of less than a second in all are never too slow.
+// after each op is slow on purpose. Replays of less than ten seconds in all are never too slow.
 // After an error, and after a change of the budget, only later replays count: the program may have
 // freed memory, or may restore its tensors in a larger budget.
 class Slowdown {
@@ -65,7 +65,7 @@ class Slowdown {
 
  private:
   static constexpr double kSlow = 5.0;  // ratio from which the device is informed
-  static constexpr std::int64_t kPatienceNs = 1'000'000'000;
+  static constexpr std::int64_t kPatienceNs = 10'000'000'000;
 
   void forgive() {
     forgiven_ns_ = context_.stats.replay_cost_ns;

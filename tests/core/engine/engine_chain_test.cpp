@@ -100,14 +100,14 @@ TEST(EngineChain, ManyVersionsOfAStorageNeedNoRecursion) {
   EXPECT_EQ(program.stats().live_ops, 0);
 }
 
-// A value whose replay costs 0.3 s is evicted before each op that reads it.
+// A value whose replay costs 3 s is evicted before each op that reads it.
 class SlowRun {
  public:
   explicit SlowRun(double max_slowdown) : program_(options_with(max_slowdown)) {
     value_ = program_
                  .run({.arguments = {{.tensor = program_.source(kLink)}},
                        .fresh = {kLink},
-                       .cost = Nanoseconds(300'000'000)})
+                       .cost = Nanoseconds(3'000'000'000)})
                  .front();
   }
   // Runs ops with one replay each until one fails, at most `most`; returns the number of replays.
@@ -157,7 +157,7 @@ TEST(EngineChain, RunsWithoutABoundAreNotStopped) {
   EXPECT_EQ(unlimited.run(100), 100);
 }
 
-TEST(EngineChain, ReplaysOfLessThanASecondAreNotTooSlow) {
+TEST(EngineChain, ReplaysOfLessThanTenSecondsAreNotTooSlow) {
   SlowRun limited(1);
   EXPECT_EQ(limited.run(3), 3);
   EXPECT_EQ(limited.run(100), 1);

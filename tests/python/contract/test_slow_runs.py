@@ -36,7 +36,7 @@ def test_a_slow_run_is_warned_of_and_then_stopped() -> None:
             pytest.warns(UserWarning, match="replays take most of the time") as warned,
             pytest.raises(recoup.OutOfBudgetError) as caught,
         ):
-            thrash(value, reads_of(10, run))
+            thrash(value, reads_of(100, run))
         assert len(warned) == 1
         said = str(warned[0].message)
         assert "in the budget of 64.0 MiB" in said
@@ -45,7 +45,7 @@ def test_a_slow_run_is_warned_of_and_then_stopped() -> None:
         assert "takes more than 20 times as long as its ops alone (max_slowdown)" in str(error)
         assert error.budget_bytes < error.next_bytes <= error.enough_bytes
         stats = run.stats()
-        assert stats.replay_cost_ns > 1e9
+        assert stats.replay_cost_ns > 1e10
         # The program goes on: only later replays count.
         assert torch.equal(value.sum(), wanted)
         run.check()
@@ -56,7 +56,7 @@ def test_the_bound_can_be_removed() -> None:
         warnings.simplefilter("always")
         with recoup.budget("64MiB", options=recoup.Options(max_slowdown=0)) as run:
             value = expensive()
-            thrash(value, reads_of(3, run))
+            thrash(value, reads_of(15, run))
             stats = run.stats()
             assert stats.replay_cost_ns > 20 * stats.op_ns
     said = [str(each.message) for each in warned if "most of the time" in str(each.message)]
@@ -69,9 +69,9 @@ def test_a_larger_budget_starts_the_count_anew() -> None:
         warnings.simplefilter("ignore")
         value = expensive()
         with pytest.raises(recoup.OutOfBudgetError, match="max_slowdown"):
-            thrash(value, reads_of(10, run))
+            thrash(value, reads_of(100, run))
         replayed = run.stats().replay_cost_ns
         run.set_budget("80MiB")
         with pytest.raises(recoup.OutOfBudgetError, match="max_slowdown"):
-            thrash(value, reads_of(10, run))
-        assert run.stats().replay_cost_ns > replayed + 1e9
+            thrash(value, reads_of(100, run))
+        assert run.stats().replay_cost_ns > replayed + 1e10
