@@ -18,7 +18,7 @@ LINKED = [*sorted(ROOT.glob("*.md")), *PAGES]
 
 GENERATED = {DOCS / "messages.md"}
 
-README_WORDS = 700
+README_WORDS = 920
 PAGE_WORDS = 1200
 
 FENCED = re.compile(r"^ *```.*?^ *```$", re.M | re.S)
@@ -117,6 +117,30 @@ def test_every_page_is_linked_from_the_index() -> None:
         for link in links(page)
     }
     assert [name(page) for page in PAGES if page not in linked | {index}] == []
+
+
+def test_the_readme_states_measured_figures() -> None:
+    """Each row of its table of budgets is one of docs/results/bench-real.md."""
+    results = (DOCS / "results" / "bench-real.md").read_text(encoding="utf-8")
+    nets = {"GPT-2": "gpt2", "BERT": "bert", "ResNet-50": "resnet50"}
+    table = README.read_text(encoding="utf-8").partition("| training | tensors |")[2]
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in table.partition("\n\n")[0].splitlines()[2:]
+    ]
+    assert len(rows) == 6
+    measured = ""
+    for training, tensors, budget, tier, ratio in rows:
+        if training:
+            net = nets[training.split()[0]]
+            measured = results.partition(f"\n## {net}\n")[2].partition("\n## ")[0]
+            assert f"plain peak {tensors} of tensors" in measured
+        share = re.fullmatch(r"([\d.]+) GB \((\d+) %\)", budget)
+        assert share is not None
+        case = f"| recoup{'+tier' if tier == 'yes' else ''} in {share[2]} % |"
+        (row,) = [line for line in measured.splitlines() if line.startswith(case)]
+        cells = [cell.strip() for cell in row.strip("|").split("|")]
+        assert (cells[2], cells[6]) == (ratio, share[1]) and cells[-1] == "equal"
 
 
 def test_pages_name_the_installed_pytorch() -> None:
