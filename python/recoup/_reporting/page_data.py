@@ -46,6 +46,7 @@ def page_data(
         "stats": stats.to_groups(),
         "peak": {
             "bytes": stats.peak_bytes,
+            "beside_bytes": run.beside_tensors_at_peak(),
             "rows": list(map(recorded, named.holders())) if named else [],
             "lines": named.holding_lines() if named else [],
         },
@@ -56,13 +57,21 @@ def page_data(
     }
 
 
+_KEYS = {"fake": "Fake", "backend_select": "BackendSelect"}
+
+
+def interception() -> str:
+    """Where recoup receives each op: a dispatch key of PyTorch."""
+    return f"dispatch key {_KEYS[_C.hook]}"
+
+
 def versions() -> dict[str, str]:
     """Versions of everything that determines a run's behavior."""
     return {
         "recoup": _C.__version__,
         "PyTorch": torch.__version__,
         "Python": platform.python_version(),
-        "hook": _C.hook,
+        "ops intercepted at": interception(),
         "system": platform.platform(),
     }
 

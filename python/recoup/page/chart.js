@@ -128,15 +128,14 @@ class Chart {
     }
   }
 
-  // The highest point of the visible part: its time, and the bytes by series.
-  highestShown() {
+  // The most bytes of each series in the visible part; charges and budget at its highest point.
+  mostShown() {
     const { step, series, view } = this;
     const instant = highestInstant(step, view.from, view.to);
     return {
-      told: timeText(instant, (view.to - view.from) / this.columns),
       charged: lineAt(step.charged, instant),
       budget: lineAt(step.budgets, instant),
-      values: heldAt(step, series.of, series.names.length, instant),
+      values: mostHeld(step, series.of, series.names.length, view.from, view.to),
     };
   }
 

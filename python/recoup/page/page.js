@@ -130,7 +130,7 @@ function moveCursor(chart, column, dragged = null) {
 function tellLegend(chart) {
   const { series, swept } = chart;
   const follows = chart.cursor >= 0 && chart.cursor < swept.totals.length;
-  const { told, values, charged, budget } = follows ? chart.at(chart.cursor) : chart.highestShown();
+  const { told, values, charged, budget } = follows ? chart.at(chart.cursor) : chart.mostShown();
   by("legend-title").textContent = legendTitle(chart, follows, told);
   const rows = chart.order.map((i) => {
     const row = legendRow(series.names[i], formatBytes(values[i]), series.colours[i], "");
@@ -146,16 +146,16 @@ function tellLegend(chart) {
   if (!Number.isNaN(charged)) {
     lines.push(legendRow("all charged memory", formatBytes(charged), colours.text, "line"));
     const rest = charged - values.reduce((sum, size) => sum + size, 0);
-    if (rest > 0) lines.push(legendRow("workspace", formatBytes(rest), "transparent", ""));
+    if (follows && rest > 0) lines.push(legendRow("workspace", formatBytes(rest), "transparent", ""));
   }
   // Rows stay while the pointer is on one: a new row would report that the pointer entered it.
   if (!old.matches(":hover")) old.replaceChildren(...lines, ...rows);
 }
 
 function legendTitle(chart, follows, told) {
-  if (follows) return `At ${told}; ordered as at the highest point`;
-  if (chart.whole) return `At the highest point, ${told}; largest first`;
-  return `At the highest point shown, ${told}; ordered as at the highest point of the step`;
+  if (follows) return `At ${told}; ordered by the most bytes of each`;
+  if (chart.whole) return "The most bytes of each in the step; largest first";
+  return "The most bytes of each in the part shown; ordered as in the step";
 }
 
 function light(chart, index) {

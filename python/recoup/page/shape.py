@@ -72,7 +72,7 @@ REPORT = {
             "rows": OrNone(_HOLDERS),
         }
     ],
-    "peak": {"bytes": int, "rows": _HOLDERS},
+    "peak": {"bytes": int, "beside_bytes": int, "rows": _HOLDERS},
     "modules": [
         {
             "module": str,

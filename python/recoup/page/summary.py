@@ -57,6 +57,9 @@ def _peak_figure(report: Mapping[str, Any], counts: Mapping[str, int]) -> tuple[
     budget = counts.get("budget_bytes") or (report["step"] or {}).get("budget_bytes") or 0
     budget = max([budget, *(change["before_bytes"] for change in report["budget_changes"])])
     note = f"{percent(peak, budget)} of {format_bytes(budget)}" if budget else "without a budget"
+    if beside := report["peak"]["beside_bytes"]:
+        parts = f"{format_bytes(peak - beside)} of tensors + {format_bytes(beside)} of the process"
+        note = f"{parts}; {note}"
     return "Peak", format_bytes(peak), note
 
 

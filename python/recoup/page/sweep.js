@@ -110,6 +110,22 @@ function heldAt(step, seriesOf, count, instant) {
   return held;
 }
 
+// The most bytes of each series at one instant of [from, to]. At an instant all changes count.
+function mostHeld(step, seriesOf, count, from, to) {
+  const { time, bytes, group } = step.changes;
+  const most = heldAt(step, seriesOf, count, from);
+  const held = most.slice();
+  const settle = (series) => (most[series] = Math.max(most[series], held[series]));
+  let i = 0;
+  while (i < time.length && time[i] <= from) i++;
+  while (i < time.length && time[i] <= to) {
+    const first = i;
+    for (; i < time.length && time[i] === time[first]; i++) held[seriesOf[group[i]]] += bytes[i];
+    for (let at = first; at < i; at++) settle(seriesOf[group[at]]);
+  }
+  return most;
+}
+
 // The groups with the most bytes at an instant: [index, bytes], largest first.
 function holders(step, instant, most) {
   const held = heldAt(step, step.groups.map((_, i) => i), step.groups.length, instant);
@@ -161,10 +177,10 @@ function highestInstant(step, from, to) {
   return instant;
 }
 
-// Indices of the series, by their bytes at the highest point of the step, largest first.
+// Indices of the series, by the most bytes of each in the step, largest first.
 function largestFirst(step, series) {
-  const held = heldAt(step, series.of, series.names.length, highestInstant(step, 0, step.length));
-  return series.names.map((_, i) => i).sort((a, b) => held[b] - held[a]);
+  const most = mostHeld(step, series.of, series.names.length, 0, step.length);
+  return series.names.map((_, i) => i).sort((a, b) => most[b] - most[a]);
 }
 
 function prefix(module, depth, outside) {

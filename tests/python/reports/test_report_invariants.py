@@ -250,7 +250,7 @@ def test_the_page_in_a_browser_is_within_the_budget(
     for failure in outcome.run.failures():
         assert failure.type in chromium.text("#failure")
     title = chromium.text("#legend-title")
-    assert title.startswith("At the highest point, ") and title.endswith("; largest first")
+    assert title == "The most bytes of each in the step; largest first"
     for mode in ("module", "kind"):
         chromium.click(f"[name=mode][value={mode}]")
         sizes = [int(size) for size in chromium.value(LEGEND) if size is not None]

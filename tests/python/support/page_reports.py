@@ -178,6 +178,7 @@ def gpt2_report(budget_bytes: int = 3300 * MIB, spilled: bool = False) -> dict[s
         "stats": stats_of(step),
         "peak": {
             "bytes": step.peak[0],
+            "beside_bytes": 0,
             "rows": [
                 {"module": module, "kind": kind, "bytes": size, "values": values}
                 for (module, kind), (size, values) in held.items()
@@ -249,7 +250,7 @@ def plain_report() -> dict[str, Any]:
         "budget_changes": [],
         "shared_budget": None,
         "failures": [],
-        "peak": {"bytes": 0, "rows": []},
+        "peak": {"bytes": 0, "beside_bytes": 0, "rows": []},
         "modules": [],
         "pinned": [
             {

@@ -24,6 +24,7 @@ from recoup import _C, gpus
 from recoup._build import TORCH_VERSION
 from recoup._memory import machine
 from recoup._memory.sizes import format_bytes
+from recoup._reporting.page_data import interception
 
 
 @dataclass
@@ -56,11 +57,12 @@ def versions() -> Finding:
         "built_for_pytorch": TORCH_VERSION,
         "pytorch": torch.__version__,
         "python": platform.python_version(),
-        "hook": _C.hook,
+        "ops_intercepted_at": interception(),
     }
     text = (
         f"recoup {data['recoup']} for PyTorch {data['built_for_pytorch']}; running PyTorch "
-        f"{data['pytorch']}, Python {data['python']}; hook {data['hook']}"
+        f"{data['pytorch']}, Python {data['python']}; ops are "
+        f"intercepted at the {data['ops_intercepted_at']}"
     )
     return Finding(text, data)
 
