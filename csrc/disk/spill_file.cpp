@@ -92,6 +92,13 @@ void SpillFile::begin_write(Bytes to, const void* from, Bytes size) {
   }
 }
 
+std::string SpillFile::failure() const {
+  return failed_with_ == 0
+             ? std::string()
+             : str_cat("[Errno ", failed_with_, "] ", std::system_category().message(failed_with_),
+                       ", in ", directory_.empty() ? "the folder for temporary files" : directory_);
+}
+
 bool SpillFile::end_write(Bytes to) noexcept {
   if (forked()) {
     return false;
@@ -101,7 +108,7 @@ bool SpillFile::end_write(Bytes to) noexcept {
     keep_nothing();
   }
   if (result.kind != Copier::Result::Kind::kDone) {
-    errno = result.error;
+    errno = failed_with_ = result.error;
     written_.erase(to.count());
     return false;
   }

@@ -58,6 +58,7 @@ class SpillFile final : public TierStore {
   void begin_write(Bytes to, const void* from, Bytes size) override;
   // False: the write failed for any reason. The file grows as needed. In a forked child: false.
   [[nodiscard]] bool end_write(Bytes to) noexcept override;
+  [[nodiscard]] std::string failure() const override;
   void begin_read(void* to, Bytes from, Bytes size) override;
   // Throws std::system_error if the data cannot be read completely. Throws std::runtime_error in a
   // forked child, when the disk makes no progress for long, and if the data differ from what was
@@ -90,6 +91,7 @@ class SpillFile final : public TierStore {
   std::string directory_;
   int file_ = -1;
   bool direct_ = true;
+  int failed_with_ = 0;  // errno of the last failed write; 0: none, or the disk did not respond
   pid_t owner_;
   std::unordered_map<std::int64_t, Written> written_;  // by offset: what was last written there
   std::unique_ptr<Copier> copier_;

@@ -118,7 +118,7 @@ Options engine_options(const RecordedStep& step, Bytes budget) {
   options.budget = budget;
   options.cost_model = CostModel::kMeasured;  // costs are those of the record
   options.evict_after_op = false;
-  options.verify = false;
+  options.check_replays = false;
   options.aids = {};
   return options;
 }

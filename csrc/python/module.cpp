@@ -128,7 +128,7 @@ py::dict dict_of(const Stats& stats) {
   RECOUP_FIELD(followed_expected_ns);
   RECOUP_FIELD(followed_cost_ns);
   RECOUP_FIELD(planning_ns);
-  RECOUP_FIELD(verify_checks);
+  RECOUP_FIELD(replay_checks);
 #undef RECOUP_FIELD
   return dict;
 }

@@ -119,7 +119,7 @@ struct Options {
   // `cost_model` is kMeasured and the device can measure it.
   std::optional<double> move_ns_per_byte = std::nullopt;
   bool evict_after_op = false;  // for tests: evict every candidate after every op
-  bool verify = false;          // hash every output and compare each replay with the hash
+  bool check_replays = false;   // hash every output and compare each replay with the hash
   TestAids aids = {};           // faults and disturbances for tests
 };
 

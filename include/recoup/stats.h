@@ -91,7 +91,7 @@ struct Stats {
   std::int64_t followed_expected_ns = 0;  // planned cost of the replays and moves of followed steps
   std::int64_t followed_cost_ns = 0;      // actual cost of these replays and moves
   std::int64_t planning_ns = 0;           // time that the program waited for plans
-  std::int64_t verify_checks = 0;         // outputs that were hashed and compared
+  std::int64_t replay_checks = 0;         // outputs that were hashed and compared
 };
 
 // A storage that cannot be evicted, and why.

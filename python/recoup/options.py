@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Literal
 
+from recoup.hints import hint_fields
+
 ReplayOrder = Literal["memory", "recursive"]
 CostModel = Literal["measured", "bytes"]
 InPlace = Literal["share", "copy"]
@@ -13,6 +15,7 @@ Placement = Literal["best-fit", "two-ended"]
 Profile = Literal["modules", "lines", "timeline", "decisions"]
 
 
+@hint_fields
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
     """Tuning and ablations, for `recoup.budget` and `Trace.simulate`. The defaults suit training.

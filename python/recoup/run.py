@@ -229,6 +229,14 @@ class Run:
         if self._sizing is not None and self._adjuster is None:
             self._sizing.after_step(self._engine)
 
+    def beside_tensors_at_peak(self) -> int:
+        """Bytes of `Stats.peak_bytes` that no tensor has.
+
+        With the budget "auto" the growth of the process's other memory beyond the reserve for it;
+        with other budgets 0.
+        """
+        return 0 if self._sizing is None else self._sizing.held_at_peak(self._engine)
+
     def report(self) -> str:
         """The run as text: peak, work, time by kind, and which values cannot be evicted, and why.
 
@@ -245,6 +253,7 @@ class Run:
             budget_changes=self.budget_changes(),
             shared=self.shared_budget(),
             paged=self.paged_results(),
+            beside_bytes=self.beside_tensors_at_peak(),
             holders=self.holders() if self._attribution else (),
             modules=self.work() if self._attribution else (),
         )
@@ -264,6 +273,8 @@ class Run:
         """
         suspension.require_open(self._engine, "reset_peak_stats", was_left=self._was_left)
         self._engine.reset_peak()
+        if self._sizing is not None:
+            self._sizing.forget_peak()
 
     def export_chrome_trace(self, path: str | os.PathLike[str]) -> None:
         """Writes the timeline for Perfetto and chrome://tracing; needs `profile="timeline"`.
@@ -407,7 +418,7 @@ class Run:
         if self._adjuster is not None:
             self._adjuster.stop()
         if self._sizing is not None:
-            self._sizing.leave()
+            self._sizing.leave(self._engine)
 
     def _leave_engine(self) -> None:
         try:

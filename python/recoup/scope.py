@@ -1,5 +1,6 @@
 """The public scopes: a budget, or a recording."""
 
+import dataclasses
 import os
 import warnings
 from collections.abc import Collection
@@ -15,14 +16,20 @@ from recoup._memory.share_text import ALSO_ALLOWED, parse_share
 from recoup._memory.sizes import missing_unit, parse_bytes
 from recoup._reporting.files import utf8_name
 from recoup.budgets import Budget
+from recoup.hints import did_you_mean, hint_keywords
 from recoup.known_names import core_policies
 from recoup.options import Options, Profile
 from recoup.setup import Setup
 from recoup.warning import RecoupWarning
 
+_OF_OPTIONS = {
+    each.name: f"it is a field of recoup.Options: write options=recoup.Options({each.name}=...)"
+    for each in dataclasses.fields(Options)
+}
 _LEAST_PAGE_WINDOW, _MOST_PAGE_WINDOW = 16 << 20, 4 << 30
 
 
+@hint_keywords(elsewhere=_OF_OPTIONS)
 def budget(
     budget: int | str | None = None,
     *,
@@ -30,7 +37,7 @@ def budget(
     policy: str = "planned",
     spill: int | str | None = None,
     spill_dir: str | os.PathLike[str] | None = None,
-    verify: bool = False,
+    check_replays: bool = False,
     profile: Profile | Collection[Profile] | None = None,
     trace: str | os.PathLike[str] | None = None,
     adapt: bool = False,
@@ -63,7 +70,8 @@ def budget(
         CPU only. See docs/spilling.md.
     spill_dir: directory of the spill tier's file, on a disk; for the CPU only. None: the system's
         directory for temporary files.
-    verify: hash every output, and compare the output of every replay with its hash (slow).
+    check_replays: hash every output, and compare the output of every replay with its hash (slow).
+        `recoup.verify` compares a whole program with plain PyTorch instead.
     profile: what the run records in addition, one or several of
         "modules": attribute memory and time to the program's modules, for `Run.report`,
         `Run.holders` and `Run.work`. Replaces `Module.__call__` while the scope is open; no module
@@ -110,6 +118,7 @@ def budget(
     if share is not None:
         check_share(share)
         _check_shared(budget, is_size=percent is None, adapts=adapt)
+    _check_policy(policy, options.kinetic)
     tuning = dict(vars(options))
     block_size_bytes = 0
     if (block_size := tuning.pop("block_size")) is not None:
@@ -123,17 +132,17 @@ def budget(
         if percent
         else parse_size(budget, on, name=name, also=ALSO_ALLOWED),
         policy=policy,
-        verify=verify,
+        check_replays=check_replays,
         block_size_bytes=block_size_bytes,
         page_window_bytes=page_window_bytes,
         spill_bytes=0 if spill is None else parse_bytes(spill, name=spill_name),
         spill_dir="" if spill_dir is None else _directory(spill_dir),
         **tuning,
     )
-    _check_policy(policy, options.kinetic)
     to = None if trace is None else utf8_name(trace)
-    if (doubt := missing_unit(budget)) is not None:
-        warnings.warn(doubt, RecoupWarning, stacklevel=2)
+    for what, size in (("budget", budget), ("spill", spill)):
+        if size is not None and (doubt := missing_unit(size, what)) is not None:
+            warnings.warn(doubt, RecoupWarning, stacklevel=3)
     return Budget(
         Setup(
             options=made,
@@ -209,8 +218,13 @@ def _directory(path: str | os.PathLike[str]) -> str:
 def _check_policy(policy: str, kinetic: bool | None) -> None:
     known = core_policies().values()
     live = [each.name for each in known if not each.simulated]
+    if not isinstance(policy, str):
+        raise TypeError(f"policy must be a name such as 'planned'; got {type(policy).__name__}")
     if policy not in live:
-        raise ValueError(f"policy must be one of {', '.join(live)}; got {policy!r}")
+        hint = did_you_mean(policy, live)
+        if policy in core_policies():
+            hint = f"; {policy} needs knowledge of the future, which only simulations have"
+        raise ValueError(f"policy {policy!r} is not one of {', '.join(live)}{hint}")
     with_order = [each.name for each in known if each.kinetic]
     if kinetic and policy not in with_order:
         raise ValueError(
@@ -219,6 +233,7 @@ def _check_policy(policy: str, kinetic: bool | None) -> None:
         )
 
 
+@hint_keywords()
 def trace(
     path: str | os.PathLike[str], *, device: torch.device | str | int | None = None
 ) -> Budget:

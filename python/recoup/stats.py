@@ -160,8 +160,8 @@ class Stats:
     """Actual cost of the replays and moves in these steps, in nanoseconds."""
     planning_ns: int
     """Time that the program waited for plans, in nanoseconds."""
-    verify_checks: int
-    """Outputs that verify mode hashed and compared."""
+    replay_checks: int
+    """Outputs that `check_replays` hashed and compared."""
 
     @property
     def fragmentation(self) -> float:
@@ -262,7 +262,7 @@ STATS_GROUPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "candidates_visited",
             "candidates_scored",
             "candidates_filtered",
-            "verify_checks",
+            "replay_checks",
         ),
         "time": (
             "op_ns",

@@ -26,6 +26,7 @@ from recoup._verify.words import (
     is_rounding,
     name_in_words,
 )
+from recoup.hints import hint_keywords
 
 _running = threading.Lock()
 
@@ -58,6 +59,7 @@ class Verification:
         return self.text
 
 
+@hint_keywords()
 def verify(
     reference: Callable[[], object], other: Callable[[], object], *, steps: int | None = None
 ) -> Verification:

@@ -166,10 +166,27 @@ def _unittest_error(item: pytest.Item) -> pytest.ExceptionInfo[BaseException] | 
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Collects the peaks of all reports, in the process that gets them."""
+    """Rejects a wrong budget, and collects the peaks of all reports in the process that gets them.
+
+    Before this hook recoup must not be imported, since it loads PyTorch: a conftest.py may set
+    variables that PyTorch reads.
+    """
+    _check_budget(session.config.getoption("--recoup-budget"))
     peaks = session.config.stash.get(_PEAKS, None)
     if peaks is not None and not hasattr(session.config, "workerinput"):
         session.config.pluginmanager.register(_Collector(peaks), "recoup-peaks")
+
+
+def _check_budget(size: str | None) -> None:
+    if size is None:
+        return
+    import recoup
+
+    try:
+        recoup.budget(size, device="cpu")
+    except ValueError as error:
+        message = str(error).removeprefix("budget ")
+        raise pytest.UsageError(f"--recoup-budget {message}") from None
 
 
 class _Collector:

@@ -26,7 +26,7 @@ SCOPES = {
     "force": Mode({"small_result_bytes": 0, "evict_after_op": True}, "poison"),
     "dflt": Mode({"evict_after_op": True}, "poison"),
     "loose": Mode(),
-    "small": Mode({"small_result_bytes": 0, "verify": True}, "poison", needs="force"),
+    "small": Mode({"small_result_bytes": 0, "check_replays": True}, "poison", needs="force"),
 }
 MODES = (*SCOPES, AGAIN)
 

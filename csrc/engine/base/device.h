@@ -127,7 +127,7 @@ class Device {
   // is constructed, if a spill tier is configured.
   [[nodiscard]] virtual std::optional<TierSpeed> tier_speed() const { return std::nullopt; }
 
-  // A digest, for verify mode, of those bytes of a result that the payload's op has defined.
+  // A digest, for Options::check_replays, of those bytes of a result that the payload's op has defined.
   // `result` counts the storages that the op wrote and then those that it made, in the order of its
   // OpRecord.
   virtual std::uint64_t hash(const Location& from, Bytes size, const void* payload,

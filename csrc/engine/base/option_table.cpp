@@ -250,7 +250,7 @@ std::vector<OptionRow> make_rows() {
       real("spill_request_ns", "a number from 0 to 1,000,000,000, or None",
            &Options::spill_request_ns, 0, 1e9),
       flag("evict_after_op", &Options::evict_after_op),
-      flag("verify", &Options::verify),
+      flag("check_replays", &Options::check_replays),
   };
 }
 

@@ -8,7 +8,7 @@
 namespace recoup::detail {
 
 bool Verifier::defined(const OpRecord& record) const {
-  return options_.verify && record.verifiable &&
+  return options_.check_replays && record.verifiable &&
          std::all_of(record.inputs.begin(), record.inputs.end(), [this](ValueId input) {
            return !lineage_[input].recomputable() || hashes_.contains(input);
          });
@@ -25,7 +25,7 @@ void Verifier::compare(ValueId id, const Location& at, OpId op) {
   if (found == hashes_.end()) {
     return;
   }
-  ++stats_.verify_checks;
+  ++stats_.replay_checks;
   const auto& [hash, result] = found->second;
   if (device_.hash(at, lineage_[id].nbytes, lineage_[op].payload, result) != hash) {
     throw ReplayDiffers(str_cat("recoup: a replay of ", device_.name(lineage_[op].payload),

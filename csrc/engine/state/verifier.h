@@ -1,4 +1,4 @@
-// Verifier: checks that replays give the same bits as the first run (Options::verify).
+// Verifier: checks that replays give the same bits as the first run (Options::check_replays).
 #pragma once
 
 #include <cstddef>
@@ -28,7 +28,7 @@ class Verifier {
   // not remembered.
   void compare(ValueId id, const Location& at, OpId op);
   void forget(ValueId id) {
-    if (options_.verify) [[unlikely]] {
+    if (options_.check_replays) [[unlikely]] {
       hashes_.erase(id);
     }
   }

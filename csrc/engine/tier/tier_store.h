@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include "csrc/engine/base/tier.h"
 #include "recoup/types.h"
@@ -23,6 +24,8 @@ class TierStore {
   // Waits for the write to that offset. False: the write failed, and the old content there may be
   // lost.
   [[nodiscard]] virtual bool end_write(Bytes to) = 0;
+  // Why the last failed write failed, and where; empty: none failed, or the reason is unknown.
+  [[nodiscard]] virtual std::string failure() const { return {}; }
   // Whether these bytes equal what was last written to that offset. If Options::spill_compares is
   // off, no kernel has used the bytes since the write, and true is the right answer.
   [[nodiscard]] virtual bool holds(Bytes place, const void* bytes, Bytes size) const = 0;

@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <stdexcept>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -34,6 +35,20 @@ StorageHooks session_hooks() {
           .defined = &on_definition,
           .met = &on_meeting,
           .allocator_of_cpu = pool_allocator()};
+}
+
+// Why no other session can be entered on a device.
+std::string already_active(c10::Device device) {
+  const Visit visit;
+  const Session* const active = Sessions::on(device);
+  const bool by_other = active != nullptr && active->thread() != std::this_thread::get_id();
+  return str_cat("recoup: a budget is already active on ", device.str(),
+                 by_other
+                     ? ": another thread has entered it, and a device has one budget at a time. "
+                       "Enter one budget before the threads start, which are then in it, or wait "
+                       "until the other thread has left its scope"
+                     : ", and budgets cannot be nested: leave its scope first, or change it with "
+                       "run.set_budget");
 }
 
 // Whether this thread has entered one of the active sessions.
@@ -107,15 +122,12 @@ void BudgetScope::enter() {
     TraitsTable::instance().look_for_overrides();
   }
   joined_ = on_scope_thread() && !entered_here();
+  session_.set_thread(std::this_thread::get_id());
   if (!Sessions::enter(session_)) {
-    throw std::logic_error(str_cat("recoup: a budget is already active on ",
-                                   session_.device().str(),
-                                   ", and budgets cannot be nested: leave its scope first, or "
-                                   "change it with run.set_budget"));
+    throw std::logic_error(already_active(session_.device()));
   }
   Sessions::end_suspended(session_);
   state_ = State::kActive;
-  session_.set_thread(std::this_thread::get_id());
   Visit::begin_uncounted();  // until the session is suspended
   route_->enter();
   set_scope_thread(true);

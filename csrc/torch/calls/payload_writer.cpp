@@ -29,7 +29,7 @@ std::unique_ptr<Payload> PayloadWriter::write(GeneratorState random, const Engin
   payload_->overwritable = op_.overwritable && !fills_empty_tensors();
   number_storages();
   describe_arguments();
-  if (session_.engine(lock).options().verify) {
+  if (session_.engine(lock).options().check_replays) {
     describe_coverage();
   }
   if (!repeatable_) {

@@ -1,4 +1,4 @@
-// A digest of bytes, for verify mode.
+// A digest of bytes, for Options::check_replays.
 #pragma once
 
 #include <cstddef>

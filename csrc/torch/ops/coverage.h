@@ -1,4 +1,4 @@
-// The bytes of its results that an op has defined, for verify mode.
+// The bytes of its results that an op has defined, for Options::check_replays.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -81,7 +81,7 @@ struct Payload {
   // For each fresh storage: index of the result tensor that is in it. Lists and composite tensors
   // count as the tensors in them.
   c10::SmallVector<std::uint32_t, 2> fresh_results;
-  std::unique_ptr<Coverage> coverage;  // in verify mode
+  std::unique_ptr<Coverage> coverage;  // if Options::check_replays
 
   bool overwritable = false;  // Note [Overwritable operands]
   // Whether destroying the payload runs no code of the program or of PyTorch: `arguments` are

@@ -19,6 +19,16 @@
 #include "recoup/torch.h"
 
 namespace recoup::detail {
+namespace {
+
+// PyTorch issues the warning after the op, without the engine's lock. Its text names the place,
+// without the folder of the build.
+void warn(const std::string& text, const char* function, std::uint32_t line) {
+  const c10::SourceLocation place = {function, "csrc/torch/storages/tensor_device.cpp", line};
+  c10::warn(c10::Warning(c10::UserWarning(), place, text, /*verbatim=*/false));
+}
+
+}  // namespace
 
 TensorDevice::TensorDevice(c10::Device device, std::uint32_t session, const StorageHooks& hooks,
                            const Neighbors& neighbors)
@@ -50,7 +60,21 @@ void TensorDevice::begin_spill(Bytes to, const Location& from, Bytes size) {
   tier().begin_write(to, address(from), size);
 }
 
-bool TensorDevice::end_spill(Bytes to) { return tier().end_write(to); }
+bool TensorDevice::end_spill(Bytes to) {
+  if (tier().end_write(to)) {
+    return true;
+  }
+  if (!std::exchange(tier_failed_, true)) {
+    const std::string why = tier().failure();
+    warn(
+        detail::str_cat("recoup: the spill tier could not be written", why.empty() ? "" : ": ", why,
+                        ". Values that it cannot take stay in memory or are recomputed, which may "
+                        "take long. Free space there, raise the limit, or choose another directory "
+                        "with spill_dir (--spill-dir)"),
+        __func__, __LINE__);
+  }
+  return false;
+}
 
 bool TensorDevice::unchanged(Bytes to, const Location& from, Bytes size) {
   return !engine_.options().spill_compares || tier().holds(to, address(from), size);
@@ -187,23 +211,18 @@ void TensorDevice::order_replay(const StoragePtr& storage, bool external) {
   }
 }
 
-// PyTorch issues the warning after the op, without the engine's lock. Its text names the place,
-// without the folder of the build.
 void TensorDevice::on_slow(double ratio, double most, Bytes budget) {
   const std::string bound =
       most > 0 ? detail::str_cat("Beyond ", most, " times OutOfBudgetError is raised; ")
                : std::string();
   const double shown = std::round(10 * ratio) / 10;
-  const c10::SourceLocation place = {__func__, "csrc/torch/storages/tensor_device.cpp", __LINE__};
-  c10::warn(c10::Warning(
-      c10::UserWarning(), place,
-      detail::str_cat("recoup: in the budget of ", detail::short_text(budget),
-                      " replays take most of the time: ops and replays took ", shown,
-                      " times as long as the ops alone. The least budget that works is probably "
-                      "larger: `recoup suggest SCRIPT` finds it, and a spill tier (spill=SIZE, "
-                      "--spill SIZE) can hold what cannot be recomputed. Ctrl-C is safe. ",
-                      bound, "max_slowdown (--max-slowdown) sets this bound"),
-      /*verbatim=*/false));
+  warn(detail::str_cat("recoup: in the budget of ", detail::short_text(budget),
+                       " replays take most of the time: ops and replays took ", shown,
+                       " times as long as the ops alone. The least budget that works is probably "
+                       "larger: `recoup suggest SCRIPT` finds it, and a spill tier (spill=SIZE, "
+                       "--spill SIZE) can hold what cannot be recomputed. Ctrl-C is safe. ",
+                       bound, "max_slowdown (--max-slowdown) sets this bound"),
+       __func__, __LINE__);
 }
 
 Measurement TensorDevice::replay(void* payload_pointer, std::span<const Location> inputs,

@@ -206,6 +206,7 @@ class TensorDevice final : public Device {
   ExternalStorages external_;
   std::unordered_map<std::uintptr_t, RecordId> moved_out_;  // by the address of the bytes
   std::unique_ptr<Arena> arena_;
+  bool tier_failed_ = false;  // a warning about it was issued
   bool brings_in_ = false;
   SegmentTable segments_;
   std::vector<std::unique_ptr<Payload>> spare_payloads_;

@@ -55,6 +55,8 @@ class Sizing:
         self._steps = 0
         self._held: list[_C.Reservation] = []
         self._held_bytes = 0
+        self._peak_bytes = -1
+        self._held_at_peak = 0
         self._warned = False
         self._pools_before = frozenset[int]()
         if self._is_on_cpu:
@@ -126,6 +128,7 @@ class Sizing:
         corrects = self._is_on_cpu and self._share.fraction is None
         if not corrects or self._steps & (self._steps - 1):
             return
+        self.held_at_peak(engine)
         pools = resident.pools()
         ours = sum(size for at, size in pools.items() if at not in self._pools_before)
         outside = engine.stats()["external_bytes"] - self._held_bytes
@@ -152,8 +155,24 @@ class Sizing:
             stacklevel=2,
         )
 
-    def leave(self) -> None:
+    def held_at_peak(self, engine: _C.Budget) -> int:
+        """Bytes of the engine's peak that are charged for growth of non-tensor memory.
+
+        Call it before each change of these charges: a peak belongs to the charges in force when it
+        was first seen.
+        """
+        peak = engine.stats()["peak_bytes"]
+        if peak != self._peak_bytes:
+            self._peak_bytes, self._held_at_peak = peak, self._held_bytes
+        return self._held_at_peak
+
+    def forget_peak(self) -> None:
+        """The engine has started a new peak."""
+        self._peak_bytes = -1
+
+    def leave(self, engine: _C.Budget) -> None:
         """Releases the charges before the scope ends, so that tensors have the whole budget."""
+        self.held_at_peak(engine)
         while self._held:
             self._held.pop().release()
         self._held_bytes = 0

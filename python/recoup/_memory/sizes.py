@@ -29,26 +29,30 @@ def parse_bytes(
 ) -> int:
     """The size in bytes that `value` states; a fraction of a byte is dropped.
 
-    KB is 1,000 bytes, KiB and k are 1,024; case does not matter. Error messages contain `name`,
-    `also` (other forms that the caller accepts) and `limit_source` (the file that sets the limit).
+    KB is 1,000 bytes, KiB and k are 1,024; case does not matter. Error messages begin with `name`,
+    and contain `also` (other forms that the caller accepts) and `limit_source` (the file that sets
+    the limit).
 
     Raises ValueError, which says what is allowed, for 0, a negative number, a float, an unknown
     unit, any other text, more than `MOST_BYTES`, and more than `limit_bytes`; TypeError for a bool
     and for other types than numbers and text.
     """
-    must_be = f"{name} must be {_ALLOWED}{also}"
+    it_must_be = f"it must be {_ALLOWED}{also}"
     if isinstance(value, bool):
-        raise TypeError(f"{must_be}; got the bool {value}")
+        raise TypeError(f"{name} is the bool {value}; {it_must_be}")
     if isinstance(value, float):
-        raise ValueError(f"{must_be}; got the float {value!r}")
+        raise ValueError(f"{name} is the float {value!r}; {it_must_be}")
     if isinstance(value, str):
-        count = _parse_text(value, must_be)
+        try:
+            count = _parse_text(value)
+        except ValueError as error:
+            raise ValueError(f"{name} {value!r} {error}; {it_must_be}") from None
     elif isinstance(value, int):
         count = value
     else:
-        raise TypeError(f"{must_be}; got {type(value).__name__}")
+        raise TypeError(f"{name} has the type {type(value).__name__}; {it_must_be}")
     if count <= 0:
-        raise ValueError(f"{must_be}; got {value!r}, which is not above 0")
+        raise ValueError(f"{name} {value!r} is not above 0; {it_must_be}")
     if count > MOST_BYTES:
         raise ValueError(f"{name} must be at most {MOST_BYTES} bytes (4 EiB); got {value!r}")
     if limit_bytes is not None and count > limit_bytes:
@@ -60,31 +64,33 @@ def parse_bytes(
     return count
 
 
-def _parse_text(text: str, must_be: str) -> int:
+def _parse_text(text: str) -> int:
+    """The size in bytes. Raises ValueError, whose message continues the text."""
     match = _PATTERN.fullmatch(text.strip())
     if match is None:
-        raise ValueError(f"{must_be}; got {text!r}")
+        raise ValueError("is not a size")
     sign, whole, fraction, unit = match.groups(default="")
     if unit and unit.upper() not in _UNITS:
-        raise ValueError(f"{must_be}; got {text!r} with the unknown unit {unit!r}")
+        raise ValueError(f"is not a size: {unit!r} is not a unit")
     if fraction and not unit:
-        raise ValueError(f"{must_be}; got {text!r}, a fraction without a unit")
+        raise ValueError("is a fraction without a unit")
     # Integers, because a float would round large sizes.
     scaled = int(whole + fraction) * _UNITS[unit.upper() or "B"]
     count: int = scaled // 10 ** len(fraction)
     return -count if sign == "-" else count
 
 
-def missing_unit(value: int | str) -> str | None:
-    """A question about a budget below 64 KiB that has no unit; None for any other value.
+def missing_unit(value: int | str, name: str = "budget") -> str | None:
+    """A question about a size below 64 KiB that has no unit; None for any other value.
 
     4 means 4 bytes, but a user who writes it probably means another unit.
+    name: what the size is of.
     """
     text = str(value).strip()
     if not text.isdecimal() or not 0 < int(text) < _LEAST_BARE_BYTES:
         return None
     meant = f"{text}GiB" if int(text) < 1024 else f"{text}MiB"
-    return f"a budget of {text} bytes; did you mean {meant}?"
+    return f"a {name} of {text} bytes; did you mean {meant}?"
 
 
 def check_whole(value: object, name: str, least: int, most: int) -> int:

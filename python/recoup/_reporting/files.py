@@ -26,8 +26,18 @@ def check_writable(path: Path) -> None:
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Writes a file so that readers see either the old content or the new one."""
-    handle, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
+    """Writes a file so that readers see either the old content or the new one.
+
+    Raises OSError, which names the file and not a temporary one.
+    """
+    try:
+        _write(path.absolute(), content)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path.absolute())) from None
+
+
+def _write(path: Path, content: str | bytes) -> None:
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content.encode() if isinstance(content, str) else content)

@@ -13,7 +13,7 @@ _PINNED_ROWS = 10
 _WAIT_ROWS = 5
 _MODULE_ROWS = 10
 NO_MODULE = "outside modules"
-_WORDS = "These terms are explained in docs/glossary.md and recoup.words.WORDS."
+_WORDS = "The command `recoup glossary` explains these terms."
 
 
 def format_report(
@@ -27,6 +27,7 @@ def format_report(
     budget_changes: Sequence[BudgetChange] = (),
     shared: SharedBudget | None = None,
     paged: PagedResults | None = None,
+    beside_bytes: int = 0,
     holders: Sequence[Holder] = (),
     modules: Sequence[ModuleWork] = (),
 ) -> str:
@@ -35,6 +36,7 @@ def format_report(
     steps: number of marked steps; with a spill tier it relates the copies to a step.
     shared: the budget of all processes, if they share one.
     paged: the use of paged memory, if a result did not fit in the budget.
+    beside_bytes: bytes of the peak that no tensor has.
     The other parameters are the rows of `Run.pinned()`, `Run.copy_waits()`, `Run.kept_graphs()`,
     `Run.budget_changes()`, `Run.holders()` and `Run.work()`. Pinned values of one op and reason are
     added up.
@@ -44,7 +46,7 @@ def format_report(
         *([budget_line(budget_changes)] if budget_changes else []),
         *([shared_line(shared)] if shared else []),
         *([paged_line(paged)] if paged else []),
-        _memory_table(stats),
+        _memory_table(stats, beside_bytes),
         _work_table(stats, steps),
         _time_table(stats),
         *([_wait_table(copy_waits)] if copy_waits else []),
@@ -94,7 +96,9 @@ def _percent(part: int, whole: int) -> str:
 
 
 def budget_line(changes: Sequence[BudgetChange]) -> str:
-    """That the budget has changed, how often, and its lowest size, in words."""
+    """Whether the budget has changed, how often, and its lowest size, in words."""
+    if not changes:
+        return "The budget followed the machine's memory, and did not change."
     said = f"The budget followed the machine's memory: {counted(len(changes), 'change')}"
     lowest = min(changes, key=lambda change: change.after_bytes)
     if lowest.after_bytes >= changes[0].before_bytes:
@@ -128,9 +132,28 @@ def paged_line(paged: PagedResults) -> str:
     )
 
 
-def _memory_table(stats: Stats) -> str:
+def peak_text(peak_bytes: int, beside_bytes: int) -> str:
+    """'1.2 GiB', or with memory that no tensor has '1.2 GiB (1.0 GiB of tensors + ...)'."""
+    peak = format_bytes(peak_bytes)
+    if not beside_bytes:
+        return peak
+    tensors, beside = format_bytes(peak_bytes - beside_bytes), format_bytes(beside_bytes)
+    return f"{peak} ({tensors} of tensors + {beside} of the process)"
+
+
+def copies_line(stats: Stats) -> str:
+    """What was written to the spill tier and read from it, in words."""
+    written, read = format_bytes(stats.spilled_bytes), format_bytes(stats.fetched_bytes)
+    return (
+        f"The spill tier held at most {format_bytes(stats.spill_peak_bytes)}. {written} were "
+        f"written to it, and {read} read from it."
+    )
+
+
+def _memory_table(stats: Stats, beside_bytes: int = 0) -> str:
     rows = [
         ("peak", stats.peak_bytes),
+        *([("of it the process", beside_bytes)] if beside_bytes else []),
         ("resident", stats.resident_bytes),
         ("outside the pool", stats.external_bytes),
         ("metadata, peak", stats.metadata_peak_bytes),

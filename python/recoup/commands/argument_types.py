@@ -13,7 +13,7 @@ from recoup._memory.share_group import check_share
 from recoup._memory.share_text import ALSO_ALLOWED, parse_share
 from recoup._memory.sizes import parse_bytes
 from recoup._reporting.files import check_writable, utf8_name
-from recoup.commands.parser import did_you_mean
+from recoup.hints import did_you_mean
 from recoup.known_names import policy_names
 
 _T = TypeVar("_T")
@@ -22,7 +22,7 @@ Parse = Callable[[str], _T]
 
 
 def wrong(message: str) -> argparse.ArgumentTypeError:
-    """The error that a type raises; `message` has the form "must be ...; got ..."."""
+    """The error that a type raises; `message` continues the name of the option."""
     return argparse.ArgumentTypeError(message)
 
 
@@ -42,12 +42,12 @@ def choice(names: Sequence[str], *, elsewhere: Mapping[str, str] | None = None) 
 def check_choice(
     text: str, names: Sequence[str], *, elsewhere: Mapping[str, str] | None = None
 ) -> None:
-    """Raises ValueError, "must be one of ...", if `text` is not one of `names`."""
+    """Raises ValueError, "... is not one of ...", if `text` is not one of `names`."""
     if text in names:
         return
     where = (elsewhere or {}).get(text)
     hint = did_you_mean(text, names) if where is None else f"; {where}"
-    raise ValueError(f"must be one of {', '.join(names)}; got {text!r}{hint}")
+    raise ValueError(f"{text!r} is not one of {', '.join(names)}{hint}")
 
 
 def share_group(text: str) -> str:

@@ -11,14 +11,14 @@ from typing import Any
 
 from recoup._memory.sizes import MOST_BYTES
 from recoup.commands.argument_types import Parse, choice, or_none, real, size, truth, whole, wrong
-from recoup.commands.parser import did_you_mean
+from recoup.hints import did_you_mean
 
 FLAGS: Mapping[str, str] = types.MappingProxyType(
     {
         "budget": "--budget",
         "device": "--device",
         "policy": "--policy",
-        "verify": "--verify",
+        "check_replays": "--check-replays",
         "spill": "--spill",
         "spill_dir": "--spill-dir",
         "adapt": "--adapt",

@@ -16,14 +16,16 @@ from recoup.commands.bench.arguments import add_bench_command
 from recoup.commands.compare.arguments import add_compare_command
 from recoup.commands.doctor.arguments import add_doctor_command
 from recoup.commands.exit_codes import INTERRUPTED
+from recoup.commands.glossary_command import add_glossary_command
 from recoup.commands.offline.layout_arguments import add_layout_command
 from recoup.commands.offline.order_arguments import add_order_command
-from recoup.commands.parser import CommandParser, did_you_mean
+from recoup.commands.parser import CommandParser
 from recoup.commands.policies_command import add_policies_command
 from recoup.commands.run.arguments import add_run_command
 from recoup.commands.simulate.arguments import add_simulate_command
 from recoup.commands.suggest.arguments import add_suggest_command
 from recoup.commands.verify.arguments import add_verify_command
+from recoup.hints import did_you_mean
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -69,6 +71,7 @@ def make_parser() -> tuple[CommandParser, dict[str, CommandParser]]:
     add_verify_command(commands)
     add_bench_command(commands)
     add_doctor_command(commands)
+    add_glossary_command(commands)
     return parser, dict(commands.choices)
 
 

@@ -4,10 +4,11 @@ Neither this module nor those that add arguments load PyTorch or the core.
 """
 
 import argparse
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from recoup.commands.exit_codes import USAGE_ERROR
+from recoup.hints import did_you_mean
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -66,11 +67,3 @@ class CommandParser(argparse.ArgumentParser):
         name = option.partition("=")[0]
         found = did_you_mean(name, self.option_names())
         return f"unknown option {name}{found or f'; `{self.prog} --help` lists all options'}"
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """'; did you mean ...?' with the known word most similar to `word`; empty if none is near."""
-    import difflib  # loaded only after an error
-
-    close = difflib.get_close_matches(word, list(known), n=1)
-    return f"; did you mean {close[0]}?" if close else ""

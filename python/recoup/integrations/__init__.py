@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LightningBudget", "TrainerBudget"]
 
+_PACKAGES = {"LightningBudget": "lightning", "TrainerBudget": "transformers"}
 _MODULES = {"LightningBudget": "lightning_budget", "TrainerBudget": "trainer_budget"}
 
 if not TYPE_CHECKING:  # a type checker would accept every misspelt name
@@ -22,7 +23,16 @@ if not TYPE_CHECKING:  # a type checker would accept every misspelt name
     def __getattr__(name: str) -> Any:
         if name not in _MODULES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        found = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+        try:
+            module = importlib.import_module(f"{__name__}.{_MODULES[name]}")
+        except ModuleNotFoundError as error:
+            package = _PACKAGES[name]
+            if error.name is None or error.name.partition(".")[0] != package:
+                raise
+            raise ModuleNotFoundError(
+                f"{name} needs the package {package}: pip install {package}", name=error.name
+            ) from None
+        found = getattr(module, name)
         globals()[name] = found
         return found
 

@@ -10,6 +10,7 @@ from recoup._memory.sizes import MOST_BYTES, check_whole
 from recoup._reporting.files import utf8_name
 from recoup._reporting.moments import Moment
 from recoup.decisions import Decision
+from recoup.hints import hint_keywords
 from recoup.offline.layout import Buffer, Op
 from recoup.offline.lifetimes import Lifetimes
 from recoup.offline.order import Order
@@ -132,6 +133,7 @@ class Trace:
         """
         return self._lifetimes().ops()
 
+    @hint_keywords()
     def order(self, *, traversal: str = "program", long_life: str = "dynamic") -> Order:
         """Another legal order of the ops within each step, see docs/order.md.
 
@@ -162,6 +164,7 @@ class Trace:
         """Peak bytes of the program if nothing is ever evicted."""
         return self._trace.unbudgeted_peak_bytes(_engine_options(1))
 
+    @hint_keywords()
     def simulate(
         self,
         budget_bytes: int,
@@ -229,6 +232,7 @@ class Trace:
             policy=policy, budget_bytes=budget_bytes, stats=stats, decisions=decided, **row
         )
 
+    @hint_keywords()
     def timeline(
         self,
         budget_bytes: int,

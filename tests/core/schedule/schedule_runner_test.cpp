@@ -37,7 +37,7 @@ Options drawn_options(const PolicyInfo& policy, std::uint64_t seed, Bytes budget
   options.policy = policy.name;
   options.budget = budget;
   options.small_result_bytes = 64_B;
-  options.verify = random() % 4 == 0;
+  options.check_replays = random() % 4 == 0;
   options.usefulness = random() % 5 != 0;
   options.replay_order = random() % 4 != 0 ? ReplayOrder::kMemory : ReplayOrder::kRecursive;
   return options;

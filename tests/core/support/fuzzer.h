@@ -137,7 +137,7 @@ class Fuzzer {
     options.max_replay_ratio = chance(20) ? 0.0 : 10.0;
     options.max_depth = chance(20) ? 4 : 10000;
     options.evict_after_op = chance(15);
-    options.verify = chance(25);
+    options.check_replays = chance(25);
     options.seed = random_();
     options.chain_cost = options.seed % 2 == 0;
     if (options.seed / 2 % 5 < 2) {

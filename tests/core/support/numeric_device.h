@@ -242,7 +242,7 @@ class NumericDevice final : public Device {
   std::size_t bytes_a_payload = sizeof(NumericPayload);
   const PageSizes pages;
   int discards = 0;
-  // Changes the results of replays, to test verify mode.
+  // Changes the results of replays, to test Options::check_replays.
   std::uint64_t replay_noise = 0;
   // The reported duration of a replay.
   Nanoseconds replay_time{100};

@@ -144,8 +144,8 @@ def test_the_command(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--nets", "vgg"], "--nets must be one of resnet50"),
-        (["--policies", "oracle"], "--policies must be one of planned"),
+        (["--nets", "vgg"], "--nets 'vgg' is not one of resnet50"),
+        (["--policies", "oracle"], "--policies 'oracle' is not one of planned"),
         (["--budgets", "half"], "budgets must be percentages"),
         (["--budgets", "0"], "budgets must be percentages above 0"),
         (["--steps", "0"], "--steps must be 1 or more"),

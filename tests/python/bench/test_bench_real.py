@@ -231,7 +231,7 @@ def test_every_net_names_its_blocks(name: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--nets", "vgg"], "--nets must be one of gpt2"),
+        (["--nets", "vgg"], "--nets 'vgg' is not one of gpt2"),
         (["--policies", "dtr"], "--policies needs --size small; got --size real"),
         (["--alternatives", "all"], "--alternatives needs --size small"),
         (["--plot-of", "time"], "--plot-of needs --size small"),

@@ -184,3 +184,11 @@ def test_a_budget_without_a_unit_gives_a_warning_before_the_run(tmp_path: Path) 
     assert not any("Warning" in line for line in rest)
     quiet = cli("run", "--budget", "4", "--quiet", "script.py", cwd=tmp_path)
     assert (quiet.returncode, quiet.stderr) == (0, "")
+    result = cli(
+        *("run", "--budget", "4MiB", "--spill", "10", "--report", "r.htlm", "script.py"),
+        cwd=tmp_path,
+    )
+    assert result.stderr.splitlines()[:2] == [
+        "recoup run: warning: a spill of 10 bytes; did you mean 10GiB?",
+        "recoup run: warning: r.htlm will be JSON; a page needs a name that ends in .html",
+    ]

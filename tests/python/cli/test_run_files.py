@@ -15,6 +15,7 @@ import pytest
 
 import recoup
 from command import TRAIN, cli
+from recoup._memory.sizes import format_bytes
 from recoup.commands.exit_codes import NOT_WRITTEN
 from recoup.commands.run.suggestions import read_suggestions
 from recoup.commands.run.summary import summary_lines
@@ -49,7 +50,7 @@ def test_summary_agrees_with_the_report(tmp_path: Path) -> None:
     assert stats["work"]["replays"] > 0
     share = 100 * stats["memory"]["peak_bytes"] / (8 << 20)
     assert re.fullmatch(r"recoup: peak \S+ MiB of a budget of 8.0 MiB \(.*\)", memory)
-    assert memory.endswith(f"({share:.1f} %)")
+    assert memory.endswith(f"({share:.1f} %, set by --budget)")
     assert time.startswith("recoup: about ") and "x the time of the program's ops alone: " in time
     trace, report = tmp_path / "t.rtrace", tmp_path / "r.json"
     replays = stats["work"]["replays"]
@@ -82,6 +83,44 @@ def test_the_time_ratio_of_the_summary() -> None:
         "recoup: no ops ran",
         "recoup: 0 replays",
     ]
+
+
+def test_the_summary_names_what_the_tier_copied(tmp_path: Path) -> None:
+    program = """
+        import torch
+        base = torch.rand(2**18)
+        kept = [torch.rand(2**18) for i in range(12)]
+        print(len({t[0].item() for t in kept}))
+    """
+    files = ("--report", "r.json")
+    result = run(tmp_path, program, "--spill", "64MiB", *files, budget="8MiB")
+    assert (result.returncode, result.stdout) == (0, "12\n")
+    groups = json.loads((tmp_path / "r.json").read_text())["stats"]
+    copies = {name: count for group in groups.values() for name, count in group.items()}
+    peak, written, read = (
+        format_bytes(copies[name])
+        for name in ("spill_peak_bytes", "spilled_bytes", "fetched_bytes")
+    )
+    assert copies["spilled_bytes"] > 0 < copies["fetched_bytes"]
+    assert (
+        f"recoup: The spill tier held at most {peak}. {written} were written to it, and {read} "
+        "read from it."
+    ) in result.stderr.splitlines()
+
+
+def test_the_summary_names_what_set_the_budget_and_what_adapt_did(tmp_path: Path) -> None:
+    lines = run(tmp_path, TRAIN, "--adapt").stderr.splitlines()
+    assert lines[0].endswith("%, set by --budget)")
+    assert lines[-1] == "recoup: The budget followed the machine's memory, and did not change."
+
+
+def test_the_summary_divides_the_peak() -> None:
+    stats = stats_of(peak_bytes=409 << 20, budget_bytes=1 << 30)
+    first, *_ = summary_lines(stats, "measured", {}, source="--budget", beside_bytes=45 << 20)
+    assert first == (
+        "recoup: peak 409 MiB (364 MiB of tensors + 45.0 MiB of the process) of a budget of "
+        "1.0 GiB (39.9 %, set by --budget)"
+    )
 
 
 def test_a_name_with_a_line_break_is_quoted() -> None:
@@ -161,7 +200,7 @@ def test_report(tmp_path: Path) -> None:
     assert (settings["policy"], settings["seed"], settings["budget"]) == ("lru", 5, 64 << 20)
     assert settings["planning"] == "background" and settings["spill"] is None
     assert data["versions"]["recoup"] == recoup.__version__
-    assert set(data["versions"]) == {"recoup", "PyTorch", "Python", "hook", "system"}
+    assert set(data["versions"]) == {"recoup", "PyTorch", "Python", "ops intercepted at", "system"}
     assert data["wall_ns"] > 0
     counts = {name: n for group in data["stats"].values() for name, n in group.items()}
     assert recoup.Stats.from_engine(counts).budget_bytes == 64 * 2**20

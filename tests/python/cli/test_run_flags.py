@@ -54,7 +54,7 @@ def test_options_have_the_types_of_the_arguments() -> None:
             assert parse("None") is None
         if typing.get_origin(hints[name]) is typing.Literal:
             assert [parse(each) for each in kinds] == list(kinds)
-            with pytest.raises(argparse.ArgumentTypeError, match=f"one of {', '.join(kinds)}; got"):
+            with pytest.raises(argparse.ArgumentTypeError, match=f"not one of {', '.join(kinds)}"):
                 parse("other")
         elif bool in kinds:
             assert parse("true") is True and parse("False") is False
@@ -99,13 +99,13 @@ def test_flags_and_options_reach_the_budget(tmp_path: Path) -> None:
     }
     assert set(other) == set(OPTIONS)
     options = [part for name, value in other.items() for part in ("--option", f"{name}={value}")]
-    flags = ["--planning", "wait", "--max-replay-ratio", "3", "--policy", "dtr", "--verify"]
+    flags = ["--planning", "wait", "--max-replay-ratio", "3", "--policy", "dtr", "--check-replays"]
     flags += ["--max-slowdown", "30"]
     result = cli("run", *B, *flags, *options, "--report", "r.json", "s.py", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert "no ops ran" in result.stderr
     settings = json.loads((tmp_path / "r.json").read_text())["settings"]
-    want = {"planning": "wait", "max_replay_ratio": 3.0, "policy": "dtr", "verify": True}
+    want = {"planning": "wait", "max_replay_ratio": 3.0, "policy": "dtr", "check_replays": True}
     want["max_slowdown"] = 30.0
     assert settings == {
         **other, **want, "budget": 2**20, "device": "cpu", "profile": ["modules"],
@@ -116,31 +116,43 @@ def test_flags_and_options_reach_the_budget(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--budget", "3xyz"], "--budget must be a whole number of bytes above 0, "),
-        (["--budget", "4 parsecs"], "--budget must be "),
-        (["--budget", "0"], "--budget must be "),
-        (["--budget=-1"], "--budget must be "),
-        (["--budget", "none"], "--budget must be "),
+        (
+            ["--budget", "3xyz"],
+            "--budget '3xyz' is not a size: 'xyz' is not a unit; it must be a whole number of ",
+        ),
+        (["--budget", "4 parsecs"], "--budget '4 parsecs' is not a size: "),
+        (["--budget", "0"], "--budget '0' is not above 0; it must be "),
+        (["--budget=-1"], "--budget '-1' is not above 0; it must be "),
+        (["--budget", "none"], "--budget 'none' is not a size; it must be "),
         (["--budget", "1000000TB"], "--budget must be at most"),
-        ([*B, "--policy", "mru"], "--policy must be one of planned, "),
+        ([*B, "--policy", "mru"], "--policy 'mru' is not one of planned, "),
         ([*B, "--device", "tpu"], "--device must be cpu or a GPU such as cuda:0; got 'tpu'"),
         ([*B, "--device", ""], "--device must be cpu or a GPU such as cuda:0; got ''"),
-        ([*B, "--spill", "lots"], "--spill must be a whole number of bytes above 0, "),
+        (
+            [*B, "--spill", "lots"],
+            "--spill 'lots' is not a size; it must be a whole number of bytes above 0, ",
+        ),
         ([*B, "--spill-dir", "."], "--spill-dir needs a spill tier: add --spill SIZE"),
         ([*B, "--spill", "1MiB", "--spill-dir", ""], "--spill-dir must be the path of a directory"),
         (
             [*B, "--spill", "1MiB", "--spill-dir", "absent"],
             "--spill: cannot create the file of the spill tier in absent: ",
         ),
-        ([*B, "--planning", "later"], "--planning must be one of off, wait, background; got "),
+        ([*B, "--planning", "later"], "--planning 'later' is not one of off, wait, background"),
         ([*B, "--max-replay-ratio", "x"], "--max-replay-ratio must be a number above 0, or 0 "),
         ([*B, "--max-replay-ratio", "nan"], "--max-replay-ratio must be a number above 0, or 0 "),
         ([*B, "--option", "seed=x"], "--option seed must be a whole number; got 'x'"),
         ([*B, "--option", "seed=-1"], "--option seed must be a whole number from 0 to "),
         ([*B, "--option", "kinetic=1"], "--option kinetic must be true or false, or none; got '1'"),
-        ([*B, "--option", "verify=x"], "--option verify has its own flag: use --verify"),
-        ([*B, "--option", "in_place=x"], "--option in_place must be one of share, copy; got 'x'"),
-        ([*B, "--option", "block_size=x"], "--option block_size must be a whole number of bytes"),
+        (
+            [*B, "--option", "check_replays=x"],
+            "--option check_replays has its own flag",
+        ),
+        ([*B, "--option", "in_place=x"], "--option in_place 'x' is not one of share, copy"),
+        (
+            [*B, "--option", "block_size=x"],
+            "--option block_size 'x' is not a size; it must be ",
+        ),
         (
             [*B, "--option", "move_ns_per_byte=x"],
             "--option move_ns_per_byte must be a number from 0.001 to 1,000,000, or none; got 'x'",

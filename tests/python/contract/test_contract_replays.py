@@ -297,7 +297,7 @@ def test_values_are_right_that_were_made_uninitialized_and_then_written() -> Non
     both(program, evict_after_op=True)
 
 
-# ---- verify mode ----
+# ---- check_replays ----
 
 
 def test_verify_mode_checks_every_replay() -> None:
@@ -309,8 +309,8 @@ def test_verify_mode_checks_every_replay() -> None:
         y = torch.empty(N)  # uninitialized content is not checked
         return x, y.zero_()
 
-    stats = both(program, verify=True, evict_after_op=True)
-    assert stats.verify_checks > 0 and stats.replays > 20
+    stats = both(program, check_replays=True, evict_after_op=True)
+    assert stats.replay_checks > 0 and stats.replays > 20
 
 
 def test_verify_mode_names_the_op_that_differs() -> None:
@@ -324,7 +324,7 @@ def test_verify_mode_names_the_op_that_differs() -> None:
 
     recoup.allow_replay("recoup_contract::unsteady")
     with pytest.raises(RuntimeError, match="recoup_contract::unsteady"):
-        with recoup.budget("64MiB", verify=True) as run:
+        with recoup.budget("64MiB", check_replays=True) as run:
             x = unsteady(made())
             assert recoup.evict(x)
             try:
@@ -342,7 +342,7 @@ def test_verify_mode_compares_only_defined_bytes(reduction: str) -> None:
         torch.nn.functional.smooth_l1_loss,
         torch.nn.functional.huber_loss,
     ]
-    with recoup.budget("64MiB", verify=True) as run:
+    with recoup.budget("64MiB", check_replays=True) as run:
         x, y = torch.randn(256, 512), torch.randn(256, 512)
         for loss in losses:
             made = loss(x * 2, y, reduction=reduction)
@@ -358,4 +358,4 @@ def test_verify_mode_compares_only_defined_bytes(reduction: str) -> None:
         recoup.evict(picked)
         assert torch.equal(picked, x[:64:2] * 2 * 3)
         run.check()
-    assert run.stats().verify_checks > 0
+    assert run.stats().replay_checks > 0

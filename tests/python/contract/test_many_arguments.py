@@ -18,7 +18,7 @@ def test_lists_above_the_length_of_a_linear_search() -> None:
         return [t.sum().item() for t in (stacked, *parts, *made, *copies, *sums)]
 
     want = program()
-    for options in ({"evict_after_op": True}, {"verify": True, "evict_after_op": True}, {}):
+    for options in ({"evict_after_op": True}, {"check_replays": True, "evict_after_op": True}, {}):
         with recoup.budget("2MiB", **split(options)) as run:  # type: ignore[arg-type]
             assert program() == want
             run.check()

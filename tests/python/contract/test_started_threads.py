@@ -337,8 +337,8 @@ with recoup.budget("1MiB", options=recoup.Options(small_result_bytes=0)) as run:
     recoup.evict(x)
     threading.Thread(target=produce, daemon=True).start()
     alive.wait()
-    threading.Timer({delay}, os.kill, (os.getpid(), signal.SIGINT)).start()
     try:
+        threading.Timer({delay}, os.kill, (os.getpid(), signal.SIGINT)).start()
         {waits}
     except KeyboardInterrupt:
         print("interrupted")

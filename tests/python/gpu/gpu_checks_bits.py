@@ -91,10 +91,10 @@ def training(net: str, variant: str, shares: str = "0.7,0.5,0.4") -> None:
 
     outside, peak = ample.stats.external_bytes, ample.stats.peak_bytes
 
-    def evictions_in(budget: int, policy: str, verify: bool) -> int | None:
+    def evictions_in(budget: int, policy: str, check_replays: bool) -> int | None:
         """None if the training does not fit."""
         try:
-            result = run(budget, policy=policy, verify=verify)
+            result = run(budget, policy=policy, check_replays=check_replays)
         except recoup.OutOfBudgetError:
             return None
         assert_bits_equal(result, plain)
@@ -102,7 +102,7 @@ def training(net: str, variant: str, shares: str = "0.7,0.5,0.4") -> None:
         return result.stats.evictions
 
     fitted = [
-        evictions_in(outside + int((peak - outside) * share), policy, verify=at == 1)
+        evictions_in(outside + int((peak - outside) * share), policy, check_replays=at == 1)
         for at, share in enumerate(map(float, shares.split(",")))
         for policy in ("recoup", ("dtr-eq", "coop", "lru")[at % 3])
     ]
@@ -113,7 +113,7 @@ def training(net: str, variant: str, shares: str = "0.7,0.5,0.4") -> None:
     # much of a small training.
     unit = 2 * MIB
     budget = (peak - 1) // unit * unit
-    while (evictions := evictions_in(budget, "recoup", verify=False)) == 0:
+    while (evictions := evictions_in(budget, "recoup", check_replays=False)) == 0:
         budget -= unit
     if evictions is None:
         # The workspaces of kernels of a real device may be most of a small training.

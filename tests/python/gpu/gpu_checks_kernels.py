@@ -102,7 +102,7 @@ def results_on_the_cpu() -> None:
     attention = torch.ops.aten._scaled_dot_product_efficient_attention
     backward = torch.ops.aten._scaled_dot_product_efficient_attention_backward
     torch.use_deterministic_algorithms(True)
-    options: dict[str, Any] = {"evict_after_op": True, "verify": True}
+    options: dict[str, Any] = {"evict_after_op": True, "check_replays": True}
     for dropout in (0.0, 0.3):
         for biased in (False, True):
             plain = program(dropout, biased)

@@ -76,7 +76,7 @@ def spilling() -> None:
     plain = training()
     budget = tight_budget()
     message(recoup.OutOfBudgetError, lambda: within(budget))
-    for options in ({}, {"policy": "lru"}, {"in_place": "copy"}, {"verify": True}):
+    for options in ({}, {"policy": "lru"}, {"in_place": "copy"}, {"check_replays": True}):
         ours, stats = within(budget, spill="512MiB", **options)
         assert_same(ours, plain)
         assert stats.spilled_bytes > 0 and stats.fetches > 0, options

@@ -216,7 +216,7 @@ def test_bad_arguments_with_the_preset(tmp_path: Path, capsys: pytest.CaptureFix
     for arguments, words in (
         ([tmp_path / "run.rtrace"], "needs a log of the DTR authors (.log, .log.gz); got"),
         ([tmp_path / "none.log"], "No such file"),
-        ([log, "--policy", "random"], "--policy must be one of dtr, dtr-eq"),
+        ([log, "--policy", "random"], "--policy 'random' is not one of dtr, dtr-eq"),
         ([log, "--eager-drop"], "does not support --eager-drop"),
         ([log, "--timeline", tmp_path / "t.json"], "does not support --timeline"),
     ):

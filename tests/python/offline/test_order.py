@@ -103,10 +103,10 @@ def test_bad_input_is_one_line(
         ([tmp_path / "none.rtrace"], "No such file"),
         ([cut], "offset"),
         ([version], "version 99"),
-        ([run, "--order", "best"], "--order must be one of program, bfs, "),
+        ([run, "--order", "best"], "--order 'best' is not one of program, bfs, "),
         (
             [run, "--long-life", "long"],
-            "--long-life must be one of none, fixed, dynamic, all; got 'long'",
+            "--long-life 'long' is not one of none, fixed, dynamic, all",
         ),
         (
             [run, "--write", tmp_path / "no" / "x.rtrace"],

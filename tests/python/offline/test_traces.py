@@ -406,7 +406,7 @@ def test_bad_arguments_of_simulate(tmp_path: Path, capsys: pytest.CaptureFixture
         ([tmp_path / "none.rtrace"], "No such file"),
         ([__file__], "offset 0: not a recoup trace"),
         ([cut], "offset"),
-        ([trace, "--policy", "best"], "--policy must be one of planned"),
+        ([trace, "--policy", "best"], "is not one of planned"),
         ([trace, "--budgets", "0"], "above 0 %"),
         ([trace, "--budgets", "100..0"], "must end at 1 % or more"),
         ([trace, "--budgets", "1" + "0" * 30], "at most 1000000 %"),

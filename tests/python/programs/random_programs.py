@@ -204,7 +204,7 @@ def choose_options(seed: int, peak_bytes: int) -> tuple[dict[str, Any], bool]:
         "replay_order": chance.choice(["memory", "memory", "recursive"]),
         "in_place": chance.choice(["share", "share", "copy"]),
         "placement": chance.choice(["best-fit", "two-ended"]),
-        "verify": chance.random() < 0.2,
+        "check_replays": chance.random() < 0.2,
         "cost_model": "bytes",  # measured times would make runs differ
         "seed": chance.randrange(100),
         "max_replay_ratio": 0,

@@ -79,11 +79,11 @@ def test_a_simulation_decides_as_the_run(name: str, tmp_path: Path) -> None:
     assert simulated.stats.in_place_results == run.stats().in_place_results > 0
 
 
-def test_verify_checks_replays_in_place() -> None:
+def test_replay_checks_replays_in_place() -> None:
     plain = activations()
-    with recoup.budget("9MiB", verify=True) as run:
+    with recoup.budget("9MiB", check_replays=True) as run:
         assert bits_equal(activations(), plain)
-    assert run.stats().verify_checks > 0
+    assert run.stats().replay_checks > 0
 
 
 def test_filled_memory_overwrites_no_operand() -> None:

@@ -204,7 +204,7 @@ def test_a_simulation_ends_an_escape_where_the_run_did(tmp_path: Path) -> None:
 
 
 def test_reading_uninitialized_memory_repeats() -> None:
-    with recoup.budget("64MiB", verify=True):
+    with recoup.budget("64MiB", check_replays=True):
         y = torch.empty(1000, 100)
         y[:, 0] = 1.0
         z = y * 2

@@ -268,9 +268,9 @@ def test_following_the_errors_of_small_budgets_leads_to_a_sufficient_one(
 
 
 def test_check_that_replays_are_exact(terminal: Terminal, plain: list[str]) -> None:
-    checked = terminal.type("recoup run --budget 14MiB --verify --report run.json train.py")
+    checked = terminal.type("recoup run --budget 14MiB --check-replays --report run.json train.py")
     assert checked.stdout.splitlines() == plain
-    assert terminal.figure("verify_checks") >= terminal.figure("replays") > 0
+    assert terminal.figure("replay_checks") >= terminal.figure("replays") > 0
 
 
 def test_a_model_larger_than_memory(terminal: Terminal, plain: list[str]) -> None:

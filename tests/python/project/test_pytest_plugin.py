@@ -118,10 +118,13 @@ def test_wrong_options_are_usage_errors(tmp_path: Path, options: list[str], said
     assert said in result.stderr, result.stderr
 
 
-def test_a_wrong_budget_is_an_error_of_each_test(tmp_path: Path) -> None:
-    result = run(tmp_path, "--recoup-budget", "much")
-    assert "budget must be a whole number of bytes" in result.stdout
-    assert set(outcomes(result).values()) == {"ERROR", "PASSED"}
+@pytest.mark.parametrize("jobs", ["0", "2"])
+def test_a_wrong_budget_is_reported_once(tmp_path: Path, jobs: str) -> None:
+    result = run(tmp_path, "--recoup-budget", "much", "-n", jobs)
+    assert result.returncode == 4
+    said = "--recoup-budget 'much' is not a size; it must be a whole number of bytes"
+    assert (result.stdout + result.stderr).count(said) == 1
+    assert not outcomes(result)
 
 
 CASES = """

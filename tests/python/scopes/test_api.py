@@ -131,7 +131,7 @@ def test_scope_is_active_only_inside_the_with() -> None:
 
 
 def test_options_are_checked_before_the_scope() -> None:
-    with pytest.raises(ValueError, match=r"policy must be one of .*lru"):
+    with pytest.raises(ValueError, match=r"policy .* is not one of .*lru"):
         recoup.budget("64MiB", policy="mru")
 
 
@@ -184,7 +184,7 @@ def test_policies_lists_the_policies_that_budget_accepts() -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"verify": True},
+        {"check_replays": True},
         {"small_filter": False, "sampling": False, "seed": 0},
         {"usefulness": False, "replay_order": "recursive", "max_replay_ratio": 0},
         {"block_size": "32MiB", "move_ns_per_byte": 1000.0},

@@ -88,7 +88,7 @@ def test_errors_name_the_variable(monkeypatch: pytest.MonkeyPatch, value: str) -
         ("[tool.recoup]\nbugdet = '1GiB'", "may have budget, spill; got 'bugdet'"),
         ("[tool.recoup]\nbudget = true", r"\[tool.recoup\] budget must be a size; got bool"),
         ("[tool.recoup]\nbudget = 1.5", r"\[tool.recoup\] budget must be a size; got float"),
-        ("[tool.recoup]\nbudget = 'much'", r"\[tool.recoup\] budget must be "),
+        ("[tool.recoup]\nbudget = 'much'", r"\[tool.recoup\] budget 'much' is not a size; "),
         ("\xff\n[tool.recoup]\nbudget = '1GiB'", "cannot be read"),
     ],
 )
@@ -125,16 +125,22 @@ def test_recoup_run_uses_them(nowhere: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("RECOUP_BUDGET", "3MiB")
     result = run_program(nowhere)
     assert (result.returncode, result.stdout) == (0, "ran\n")
-    assert "of a budget of 3.0 MiB" in result.stderr
-    assert "of a budget of 2.0 MiB" in run_program(nowhere, "--budget", "2MiB").stderr
+    assert "of a budget of 3.0 MiB (0.0 %, set by RECOUP_BUDGET)" in result.stderr
+    result = run_program(nowhere, "--budget", "2MiB")
+    assert "of a budget of 2.0 MiB (0.0 %, set by --budget)" in result.stderr
+    (nowhere / "pyproject.toml").write_text('[tool.recoup]\nbudget = "4MiB"\n')
+    monkeypatch.delenv("RECOUP_BUDGET")
+    result = run_program(nowhere)
+    assert "(0.0 %, set by pyproject.toml: [tool.recoup] budget)" in result.stderr
+    (nowhere / "pyproject.toml").unlink()
     monkeypatch.setenv("RECOUP_BUDGET", "900TiB")
     assert "recoup run: error: RECOUP_BUDGET must be at most" in run_program(nowhere).stderr
     monkeypatch.setenv("RECOUP_BUDGET", "much")
     result = run_program(nowhere)
     assert result.returncode == 2
-    assert result.stderr.startswith("recoup run: error: RECOUP_BUDGET must be a whole number")
+    assert result.stderr.startswith("recoup run: error: RECOUP_BUDGET 'much' is not a size; it")
     monkeypatch.delenv("RECOUP_BUDGET")
     (nowhere / "pyproject.toml").write_text('[tool.recoup]\nbudget = "much"\n')
     result = run_program(nowhere)
     assert result.returncode == 2
-    assert "recoup run: error: pyproject.toml: [tool.recoup] budget must be" in result.stderr
+    assert "error: pyproject.toml: [tool.recoup] budget 'much' is not a size; it" in result.stderr

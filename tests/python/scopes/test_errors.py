@@ -21,14 +21,14 @@ from recoup.errors import add_note
 
 @pytest.mark.parametrize("size", [0, -1, 1.5, "4 parsecs", "1000000TB", "0MB"])
 def test_bad_budget(size: Any) -> None:
-    with pytest.raises(ValueError, match="budget must be"):
+    with pytest.raises(ValueError, match=r"^budget .*must be"):
         recoup.budget(size)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"policy": "mru"}, r"policy must be one of .*dtr.*; got 'mru'"),
+        ({"policy": "mru"}, r"policy 'mru' is not one of .*dtr.*; did you mean lru\\?"),
         ({"policy": "lru", "kinetic": True}, r"kinetic needs a policy .*: planned, .*; got 'lru'"),
         ({"replay_order": "any"}, "replay_order must be one of memory, recursive"),
         ({"cost_model": "guess"}, "cost_model must be one of measured, bytes"),
@@ -40,8 +40,8 @@ def test_bad_budget(size: Any) -> None:
         ({"seed": 2**64}, "seed must be a whole number from 0 to"),
         ({"max_replay_ratio": -1.0}, "max_replay_ratio must be a number above 0"),
         ({"max_replay_ratio": float("nan")}, "max_replay_ratio must be a number above 0"),
-        ({"block_size": 0}, "block_size must be"),
-        ({"block_size": "1 block"}, "block_size must be"),
+        ({"block_size": 0}, "block_size .* must be"),
+        ({"block_size": "1 block"}, "block_size .* must be"),
     ],
 )
 def test_bad_options(options: dict[str, Any], message: str) -> None:

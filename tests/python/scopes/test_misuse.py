@@ -1,5 +1,7 @@
 """The repr of a run names its state, and calls in the wrong state get a clear error."""
 
+import threading
+
 import pytest
 import torch
 
@@ -48,6 +50,25 @@ def test_a_budget_cannot_be_nested_in_itself() -> None:
     with budget as again:
         pass
     assert repr(again).startswith("<recoup.Run: over")
+
+
+def test_two_threads_with_a_budget_each_are_not_called_nested() -> None:
+    entered, leave = threading.Event(), threading.Event()
+
+    def work() -> None:
+        with recoup.budget("1MiB"):
+            entered.set()
+            leave.wait()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    entered.wait()
+    with pytest.raises(RuntimeError) as caught:
+        recoup.budget("1MiB").__enter__()
+    leave.set()
+    thread.join()
+    assert "another thread has entered it" in str(caught.value)
+    assert "nested" not in str(caught.value)
 
 
 def test_the_budget_of_a_closed_scope_cannot_be_set() -> None:

@@ -53,7 +53,7 @@ def test_every_field_of_the_options_is_documented() -> None:
 def test_budget_passes_each_option_on() -> None:
     other = {
         "policy": "dtr",
-        "verify": True,
+        "check_replays": True,
         "small_filter": True,
         "sampling": True,
         "kinetic": False,
@@ -112,10 +112,10 @@ def test_floats_of_numpy(value: Any) -> None:
     [
         ({"seed": 1.0}, r"seed must be a whole number from 0 to 18446744073709551615; got float"),
         ({"seed": True}, "seed must be a whole number .*; got bool True"),
-        ({"verify": "no"}, "verify must be True or False; got str 'no'"),
+        ({"check_replays": "no"}, "check_replays must be True or False; got str 'no'"),
         ({"sampling": 2.5}, "sampling must be True, False or None; got float"),
-        ({"policy": 3}, "policy must be one of .*; got int 3"),
-        ({"policy": ["lru"]}, "policy must be one of .*; got list"),
+        ({"policy": 3}, "policy must be a name .*; got int"),
+        ({"policy": ["lru"]}, "policy must be a name .*; got list"),
         ({"placement": None}, "placement must be one of best-fit, two-ended; got NoneType"),
         ({"max_depth": object()}, "max_depth must be a whole number .*; got object"),
     ],

@@ -79,18 +79,18 @@ def test_invalid_percentages(text: str) -> None:
 
 @pytest.mark.parametrize("value", ["four", "60 percent", "0", True, 0.6])
 def test_errors_about_sizes_mention_shares(value: Any) -> None:
-    with pytest.raises((ValueError, TypeError), match=r"a share such as '60%'.* or 'auto'.*got"):
+    with pytest.raises((ValueError, TypeError), match=r"a share such as '60%'.* or 'auto'"):
         recoup.budget(value)
 
 
 @pytest.mark.parametrize("share", ["60%", "auto"])
 def test_only_a_budget_can_be_a_share(share: str) -> None:
     for name in ("spill", "block_size"):
-        with pytest.raises(ValueError, match=f"{name} must be a whole number of bytes"):
+        with pytest.raises(ValueError, match=f"{name} .* it must be a whole number of bytes"):
             recoup.budget("1MiB", **split({name: share}))
     with recoup.budget("4MiB") as run:
         for change in (run.set_budget, run.set_budget):
-            with pytest.raises(ValueError, match=r"budget must be a whole .*'500MB'; got"):
+            with pytest.raises(ValueError, match=r"budget .* is not a size; .*'500MB'$"):
                 change(share)
 
 

@@ -90,7 +90,7 @@ def test_a_training_fits_below_its_state(optimizer: str) -> None:
     "options",
     [
         {"evict_after_op": True},
-        {"verify": True},
+        {"check_replays": True},
         {"in_place": "copy"},
         {"usefulness": False},
         {"policy": "lru"},

@@ -3,6 +3,7 @@
 import ctypes
 import mmap
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -59,6 +60,32 @@ def copies(plain: list[object]) -> recoup.Stats:
         run.set_budget("8MiB")
     assert run.stats().spills > 20 and run.stats().fetches > 20
     return run.stats()
+
+
+_FULL = """
+import torch, recoup
+with recoup.budget("22MiB", spill="64MiB"):
+    model = torch.nn.Sequential(*[torch.nn.Linear(512, 512) for _ in range(8)])
+    optimizer = torch.optim.SGD(model.parameters(), momentum=0.9)
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(torch.ones(8, 512)).sum().backward()
+        optimizer.step()
+    del model, optimizer
+"""
+
+
+def test_a_tier_that_cannot_grow_is_named_once(tmp_path: Path) -> None:
+    most = 4 << 20
+    done = subprocess.run(
+        [sys.executable, "-c", _FULL],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (most, most)),
+        capture_output=True,
+        text=True,
+    )
+    said = f"the spill tier could not be written: [Errno 27] File too large, in {tmp_path}."
+    assert done.stderr.count(said) == done.stderr.count("Errno") == 1, done.stderr
 
 
 def test_a_failed_write_loses_no_value(

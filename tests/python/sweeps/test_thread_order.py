@@ -102,7 +102,7 @@ OPS: dict[str, Callable[[], torch.Tensor]] = {
 
 @pytest.mark.parametrize("name", OPS)
 def test_a_replay_gives_the_bits_of_the_first_run(name: str) -> None:
-    with recoup.budget("256MiB", verify=True) as run:
+    with recoup.budget("256MiB", check_replays=True) as run:
         y = OPS[name]()
         first = y.clone()
         for _ in range(10):

@@ -89,9 +89,9 @@ def test_functions_compiled_before_the_scope(policy: str) -> None:
 
 def test_every_replay_is_verified() -> None:
     net = compiled_each(blocks(dropout=0.2, norm=True))
-    with recoup.budget("6MiB", verify=True) as run:
+    with recoup.budget("6MiB", check_replays=True) as run:
         train(net, net)
-    assert run.stats().verify_checks > 0 and run.stats().replays > 0
+    assert run.stats().replay_checks > 0 and run.stats().replays > 0
 
 
 def test_a_replay_draws_the_recorded_random_numbers() -> None:

@@ -196,7 +196,7 @@ def add_budget_arguments(
         help=f"a field of recoup.Options: {', '.join(OPTIONS)}",
     )
     run.add_argument(
-        "--verify",
+        "--check-replays",
         action="store_true",
         default=None,
         help="compare the bits of every replay with the first run (slow)",
@@ -215,9 +215,10 @@ def _run(options: argparse.Namespace) -> int:
     _check_files(options)
     if is_file(options):
         check_program(options.script, options.fail)
+    options.budget_source = _budget_source(options)
     take_suggested_budget(options)
-    if not options.quiet and options.budget is not None:
-        _ask_about(options.budget)
+    if not options.quiet:
+        _ask_about(options)
     ending = Ending()  # before a library registers exit handlers
     from recoup.commands.run.command import run
 
@@ -240,6 +241,14 @@ def _take_defaults(options: argparse.Namespace) -> None:
                 setattr(options, name, parse(str(default.value)))
             except argparse.ArgumentTypeError as error:
                 options.fail(f"{default.source} {error}")
+
+
+def _budget_source(options: argparse.Namespace) -> str:
+    """What set the budget; empty if nothing did."""
+    if options.budget is None:
+        return ""
+    source: str = options.sources.get("budget", "--budget")
+    return f"{source} {options.budget}" if options.budget in SUGGESTED else source
 
 
 def _require_budget(options: argparse.Namespace) -> None:
@@ -267,9 +276,18 @@ def _is_budget(text: str) -> bool:
         return False
 
 
-def _ask_about(budget: str) -> None:
-    if (doubt := missing_unit(budget)) is not None:
-        print(f"recoup run: warning: {doubt}", file=sys.stderr)
+def _ask_about(options: argparse.Namespace) -> None:
+    for what in ("budget", "spill"):
+        size = getattr(options, what)
+        if size is not None and (doubt := missing_unit(size, what)) is not None:
+            print(f"recoup run: warning: {doubt}", file=sys.stderr)
+    report: Path | None = options.report
+    if report is not None and not is_page(report) and report.suffix not in ("", ".json"):
+        print(
+            f"recoup run: warning: {report.name} will be JSON; a page needs a name that ends in "
+            ".html",
+            file=sys.stderr,
+        )
 
 
 def _check_share(options: argparse.Namespace) -> None:

@@ -90,7 +90,16 @@ class Job:
             cost_model = self._settings["cost_model"]
             changes = self._run.budget_changes()
             shared = self._run.shared_budget()
-            lines = summary_lines(self._run.stats(), cost_model, files, changes, shared)
+            lines = summary_lines(
+                self._run.stats(),
+                cost_model,
+                files,
+                changes,
+                shared,
+                source=self._options.budget_source,
+                beside_bytes=self._run.beside_tensors_at_peak(),
+                adapts=bool(self._options.adapt),
+            )
             self._own.say_at_the_end(*lines)
         return is_complete
 

@@ -3,7 +3,14 @@
 from collections.abc import Sequence
 
 from recoup._memory.sizes import format_bytes
-from recoup._reporting.report import budget_line, counted, format_ns, shared_line
+from recoup._reporting.report import (
+    budget_line,
+    copies_line,
+    counted,
+    format_ns,
+    peak_text,
+    shared_line,
+)
 from recoup.rows import BudgetChange
 from recoup.shared import SharedBudget
 from recoup.stats import Stats
@@ -15,25 +22,34 @@ def summary_lines(
     files: dict[str, str],
     changes: Sequence[BudgetChange] = (),
     shared: SharedBudget | None = None,
+    *,
+    source: str = "",
+    beside_bytes: int = 0,
+    adapts: bool = False,
 ) -> list[str]:
     """Returns three lines: memory, time, and the number of replays with the paths of `files`.
 
-    A fourth says that the budget has changed, or was shared.
+    Further ones name the copies of the spill tier, and whether the budget changed or was shared.
 
     files: the kind of each file that was written, such as "report", and its path.
     changes: the changes of the budget.
     shared: the budget of all processes, if they share one.
+    source: what set the budget, such as "--budget".
+    beside_bytes: bytes of the peak that no tensor has.
+    adapts: whether the budget may follow the machine's memory.
     """
     largest = max(stats.budget_bytes, *(change.before_bytes for change in changes), 0)
     share = 100 * stats.peak_bytes / largest
-    peak, budget = format_bytes(stats.peak_bytes), format_bytes(largest)
+    peak, budget = peak_text(stats.peak_bytes, beside_bytes), format_bytes(largest)
+    set_by = f", set by {source}" if source else ""
     done = [counted(stats.replays, "replay")]
     done += [f"{what} in {_shown(path)}" for what, path in files.items()]
     return [
-        f"recoup: peak {peak} of a budget of {budget} ({share:.1f} %)",
+        f"recoup: peak {peak} of a budget of {budget} ({share:.1f} %{set_by})",
         f"recoup: {_time(stats, cost_model)}",
         f"recoup: {', '.join(done)}",
-        *([f"recoup: {budget_line(changes)}"] if changes else []),
+        *([f"recoup: {copies_line(stats)}"] if stats.spills or stats.fetches else []),
+        *([f"recoup: {budget_line(changes)}"] if changes or adapts else []),
         *([f"recoup: {shared_line(shared)}"] if shared else []),
     ]
 

@@ -172,7 +172,7 @@ library = torch.library.Library("other", "FRAGMENT")
 library.define("bits(Tensor x) -> Tensor")
 library.impl("bits", lambda x: x + int.from_bytes(os.urandom(2), "big"), "CPU")
 recoup.allow_replay("other::bits")
-with recoup.budget("8MiB", verify=True, options=recoup.Options(small_result_bytes=0)):
+with recoup.budget("8MiB", check_replays=True, options=recoup.Options(small_result_bytes=0)):
     value = torch.ops.other.bits(torch.ones(1000))
     recoup.evict(value)
     value.sum()
