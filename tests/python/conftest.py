@@ -36,6 +36,14 @@ def pytest_collection_finish() -> None:
     """
     if "PYTEST_XDIST_WORKER" in os.environ:
         warm_python.install()
+        _show_native_stacks()
+
+
+def _show_native_stacks() -> None:
+    """Lets a crash print the native stacks of all threads, which Python's handler does not know."""
+    handler = signal.getsignal(signal.SIGINT)
+    torch._C._set_print_stack_traces_on_fatal_signal(True)  # type: ignore[attr-defined]
+    signal.signal(signal.SIGINT, handler)
 
 
 @pytest.fixture(autouse=True, scope="module")
