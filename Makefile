@@ -59,7 +59,8 @@ plain-build: $(PACKAGES_DONE) ## compile each source file alone: finds missing i
 	cmake --build --preset plain
 
 lint: $(PACKAGES_DONE) ## formats, ruff, mypy, layer order, words, messages
-	$(BIN)/clang-format --dry-run --Werror $(CPP_FILES)
+	@echo "checking the format of all C++ files"
+	@$(BIN)/clang-format --dry-run --Werror $(CPP_FILES)
 	$(BIN)/ruff check $(PYTHON_FOLDERS)
 	$(BIN)/ruff format --check $(PYTHON_FOLDERS)
 	$(BIN)/mypy
@@ -68,7 +69,8 @@ lint: $(PACKAGES_DONE) ## formats, ruff, mypy, layer order, words, messages
 	$(BIN)/python tests/python/script.py message_sources
 
 format: $(PACKAGES_DONE) ## format all sources in place
-	$(BIN)/clang-format -i $(CPP_FILES)
+	@echo "formatting all C++ files"
+	@$(BIN)/clang-format -i $(CPP_FILES)
 	$(BIN)/ruff check --fix-only $(PYTHON_FOLDERS)
 	$(BIN)/ruff format $(PYTHON_FOLDERS)
 

@@ -4,6 +4,7 @@ Note [Arguments first]: this module and those of the arguments of each command l
 nor the core, which take seconds to load. A command loads them after it has checked its arguments.
 """
 
+import argparse
 import contextlib
 import io
 import os
@@ -56,6 +57,10 @@ def make_parser() -> tuple[CommandParser, dict[str, CommandParser]]:
         prog="recoup",
         usage="recoup [--help | --version] COMMAND ...",
         description="Runs an unmodified PyTorch program in a memory budget.",
+        epilog="commands for research on traces:\n"
+        "    layout    plan addresses for buffers with known lifetimes\n"
+        "    order     reorder the ops of a trace to lower its peak memory",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"recoup {recoup.__version__}")
     commands = parser.add_subparsers(
@@ -66,12 +71,12 @@ def make_parser() -> tuple[CommandParser, dict[str, CommandParser]]:
     add_policies_command(commands)
     add_suggest_command(commands)
     add_simulate_command(commands)
-    add_layout_command(commands)
-    add_order_command(commands)
     add_verify_command(commands)
     add_bench_command(commands)
     add_doctor_command(commands)
     add_glossary_command(commands)
+    add_layout_command(commands)
+    add_order_command(commands)
     return parser, dict(commands.choices)
 
 

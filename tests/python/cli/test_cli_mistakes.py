@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import io
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -28,6 +29,7 @@ MISTAKES: dict[str, list[tuple[Sequence[str], str]]] = {
         (["script.py", "--trace=run.rtrace"], "before: recoup run --trace FILE script.py"),
         (["2GiB", "script.py"], "write --budget 2GiB"),
         ([*BUDGET, "-c", "-m", "1"], "leave out one"),
+        ([*BUDGET, "--time-plain", "-"], "must be a file or a module"),
         (["--budget", "least", "-"], "must be a file or a module"),
         (["--budget", "knee", "--device", "cuda:0", "script.py"], "for budgets of the CPU"),
         ([*BUDGET, "--max-slowdown", "-1", "script.py"], "above 0, or 0 for no bound"),
@@ -338,6 +340,12 @@ def test_any_text_lists_existing_options() -> None:
 
 
 # ---- PyTorch is not loaded ----
+
+
+def test_help_lists_every_command() -> None:
+    listed = re.findall(r"^    ([a-z]+)  ", make_parser()[0].format_help(), re.M)
+    assert sorted(listed) == sorted(COMMANDS)
+    assert listed[-2:] == ["layout", "order"]
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,6 @@ def add_layout_command(commands: Any) -> None:
     planners = list(layout_planners())
     parser = commands.add_parser(
         "layout",
-        help="plan addresses for buffers with known lifetimes",
         usage="recoup layout FILE [options]",
     )
     parser.add_argument(

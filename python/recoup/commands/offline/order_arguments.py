@@ -13,7 +13,6 @@ def add_order_command(commands: Any) -> None:
     """Adds `order` to the commands of the command line."""
     parser = commands.add_parser(
         "order",
-        help="reorder the ops of a trace to lower its peak memory",
         usage="recoup order TRACE [options]",
         description="Reorders the ops of each step and prints the lower bound of each order: the "
         "most bytes that are live during one op. No layout of that order takes less.",
