@@ -105,6 +105,7 @@ recoup run --budget 1000TiB train.py
 recoup run --budget 4 empty.py
 recoup run {BUDGET} train.py
 recoup run {BUDGET} --report run.json --timeline run.perfetto --trace run.rtrace train.py
+recoup run {BUDGET} --adapt --spill 64MiB --report run.htlm train.py
 recoup run {BUDGET} --option cost_model=bytes train.py
 recoup run {BUDGET} empty.py
 recoup run {BUDGET} big.py

@@ -49,9 +49,9 @@ EXCEPTIONS = [
     Exempt(r"recoup/_memory/shares\.py", "are free or reserved by PyTorch", _GPU),
     Exempt(r"csrc/offline/simulate/simulate\.cpp", "in use on the device before", _GPU),
     Exempt(
-        r"csrc/disk/",
-        "temporary files|cannot be|cannot write|does not respond|the disk of|paged memory|a block|"
-        "no access to it|system refuses copies",
+        r"csrc/(disk/|torch/storages/tensor_device\.cpp)",
+        "temporary files|cannot be|cannot write|could not be written|cannot take|does not respond|"
+        "the disk of|paged memory|a block|no access to it|system refuses copies",
         _DISK,
     ),
     Exempt(r"csrc/engine/program/user_requests\.cpp", "directories for temporary files", _DISK),
@@ -59,7 +59,11 @@ EXCEPTIONS = [
     Exempt(
         r"commands/doctor/command\.py", "unsupported here: nothing|recoup doctor --json", _MACHINE
     ),
-    Exempt(r"commands/[\w/]+\.py", "needs (transformers|matplotlib|SciPy)", _MACHINE),
+    Exempt(
+        r"(commands/[\w/]+|integrations/__init__)\.py",
+        "needs (transformers|matplotlib|SciPy|the package)",
+        _MACHINE,
+    ),
     Exempt(r"recoup/_memory/device_memory\.py", "it gives no reason", _MACHINE),
     Exempt(r"csrc/torch/compat/hook\.cpp", "RECOUP_HOOK", _MACHINE),
     Exempt(r"csrc/torch/session/evicted_access\.cpp", "an unknown function", _MACHINE),
@@ -70,7 +74,11 @@ EXCEPTIONS = [
         "|uninitialized memory|no op has written",
         _RARE,
     ),
-    Exempt(r"_memory/watcher\.py", "does not follow the machine's memory now", _MACHINE),
+    Exempt(
+        r"_memory/watcher\.py|_reporting/report\.py",
+        r"does not follow the machine's memory now|of tensors \+|of it the process",
+        _MACHINE,
+    ),
     Exempt(r"commands/compare/command\.py", "the tier", _TEXT),
     Exempt(r"recoup/stats\.py", "", _BUG),
     Exempt(r"bench/(against|rounds|real/runner)\.py", "bits|ended by|failed", _BUG),
@@ -88,8 +96,9 @@ EXCEPTIONS = [
     Exempt(r"csrc/torch/ops/compiled_frame\.cpp", "", _SLOW),
     Exempt(r"recoup/(commands/)?bench/", "", _SLOW),
     Exempt(
-        r"commands/(run/(suggested|termination)|cli)\.py",
-        "to search again|recoup run: (--budget|SIGTERM)|interrupted",
+        r"commands/(run/(suggested|termination|summary)|cli)\.py",
+        "to search again|recoup run: (--budget|SIGTERM)|interrupted|without recoup"
+        "|compares no steps",
         _ENDINGS,
     ),
     Exempt(r"offline/in_place\.py|offline/lifetimes\.py|offline/scaled_trace\.py", "", _TEXT),

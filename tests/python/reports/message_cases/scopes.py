@@ -179,6 +179,19 @@ with recoup.budget("8MiB", check_replays=True, options=recoup.Options(small_resu
 """)
 
 MISUSE = programs("""
+import threading
+entered, leave = threading.Event(), threading.Event()
+def work():
+    with recoup.budget("1MiB"):
+        entered.set()
+        leave.wait()
+threading.Thread(target=work).start()
+entered.wait()
+try:
+    recoup.budget("1MiB").__enter__()
+finally:
+    leave.set()
+---
 recoup.budget("1MiB").__exit__(None, None, None)
 ---
 with recoup.budget("1MiB"):
