@@ -229,7 +229,7 @@ class Run:
         if self._sizing is not None and self._adjuster is None:
             self._sizing.after_step(self._engine)
 
-    def beside_tensors_at_peak(self) -> int:
+    def non_tensor_peak_bytes(self) -> int:
         """Bytes of `Stats.peak_bytes` that no tensor has.
 
         With the budget "auto" the growth of the process's other memory beyond the reserve for it;
@@ -253,7 +253,7 @@ class Run:
             budget_changes=self.budget_changes(),
             shared=self.shared_budget(),
             paged=self.paged_results(),
-            beside_bytes=self.beside_tensors_at_peak(),
+            non_tensor_bytes=self.non_tensor_peak_bytes(),
             holders=self.holders() if self._attribution else (),
             modules=self.work() if self._attribution else (),
         )

@@ -127,9 +127,9 @@ class Device {
   // is constructed, if a spill tier is configured.
   [[nodiscard]] virtual std::optional<TierSpeed> tier_speed() const { return std::nullopt; }
 
-  // A digest, for Options::check_replays, of those bytes of a result that the payload's op has defined.
-  // `result` counts the storages that the op wrote and then those that it made, in the order of its
-  // OpRecord.
+  // A digest, for Options::check_replays, of those bytes of a result that the payload's op has
+  // defined. `result` counts the storages that the op wrote and then those that it made, in the
+  // order of its OpRecord.
   virtual std::uint64_t hash(const Location& from, Bytes size, const void* payload,
                              std::size_t result) = 0;
   // Name of the op of a payload, for messages.

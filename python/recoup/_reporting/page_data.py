@@ -46,7 +46,7 @@ def page_data(
         "stats": stats.to_groups(),
         "peak": {
             "bytes": stats.peak_bytes,
-            "beside_bytes": run.beside_tensors_at_peak(),
+            "non_tensor_bytes": run.non_tensor_peak_bytes(),
             "rows": list(map(recorded, named.holders())) if named else [],
             "lines": named.holding_lines() if named else [],
         },
@@ -54,6 +54,7 @@ def page_data(
         "pinned": _pinned(run.pinned()),
         "step": _step(named, step) if named and step else None,
         "suggestions": suggestions,
+        "step_ratio": None,
     }
 
 

@@ -27,7 +27,7 @@ def format_report(
     budget_changes: Sequence[BudgetChange] = (),
     shared: SharedBudget | None = None,
     paged: PagedResults | None = None,
-    beside_bytes: int = 0,
+    non_tensor_bytes: int = 0,
     holders: Sequence[Holder] = (),
     modules: Sequence[ModuleWork] = (),
 ) -> str:
@@ -36,7 +36,7 @@ def format_report(
     steps: number of marked steps; with a spill tier it relates the copies to a step.
     shared: the budget of all processes, if they share one.
     paged: the use of paged memory, if a result did not fit in the budget.
-    beside_bytes: bytes of the peak that no tensor has.
+    non_tensor_bytes: bytes of the peak that no tensor has.
     The other parameters are the rows of `Run.pinned()`, `Run.copy_waits()`, `Run.kept_graphs()`,
     `Run.budget_changes()`, `Run.holders()` and `Run.work()`. Pinned values of one op and reason are
     added up.
@@ -46,7 +46,7 @@ def format_report(
         *([budget_line(budget_changes)] if budget_changes else []),
         *([shared_line(shared)] if shared else []),
         *([paged_line(paged)] if paged else []),
-        _memory_table(stats, beside_bytes),
+        _memory_table(stats, non_tensor_bytes),
         _work_table(stats, steps),
         _time_table(stats),
         *([_wait_table(copy_waits)] if copy_waits else []),
@@ -132,13 +132,18 @@ def paged_line(paged: PagedResults) -> str:
     )
 
 
-def peak_text(peak_bytes: int, beside_bytes: int) -> str:
+def peak_text(peak_bytes: int, non_tensor_bytes: int) -> str:
     """'1.2 GiB', or with memory that no tensor has '1.2 GiB (1.0 GiB of tensors + ...)'."""
-    peak = format_bytes(peak_bytes)
-    if not beside_bytes:
-        return peak
-    tensors, beside = format_bytes(peak_bytes - beside_bytes), format_bytes(beside_bytes)
-    return f"{peak} ({tensors} of tensors + {beside} of the process)"
+    peak, parts = format_bytes(peak_bytes), peak_parts(peak_bytes, non_tensor_bytes)
+    return f"{peak} ({parts})" if parts else peak
+
+
+def peak_parts(peak_bytes: int, non_tensor_bytes: int) -> str:
+    """The parts of a peak, such as '1.0 GiB of tensors + 0.2 GiB of the process', or nothing."""
+    if not non_tensor_bytes:
+        return ""
+    tensors, other = format_bytes(peak_bytes - non_tensor_bytes), format_bytes(non_tensor_bytes)
+    return f"{tensors} of tensors + {other} of the process"
 
 
 def copies_line(stats: Stats) -> str:
@@ -150,10 +155,10 @@ def copies_line(stats: Stats) -> str:
     )
 
 
-def _memory_table(stats: Stats, beside_bytes: int = 0) -> str:
+def _memory_table(stats: Stats, non_tensor_bytes: int = 0) -> str:
     rows = [
         ("peak", stats.peak_bytes),
-        *([("of it the process", beside_bytes)] if beside_bytes else []),
+        *([("of it the process", non_tensor_bytes)] if non_tensor_bytes else []),
         ("resident", stats.resident_bytes),
         ("outside the pool", stats.external_bytes),
         ("metadata, peak", stats.metadata_peak_bytes),

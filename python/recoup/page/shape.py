@@ -72,7 +72,8 @@ REPORT = {
             "rows": OrNone(_HOLDERS),
         }
     ],
-    "peak": {"bytes": int, "beside_bytes": int, "rows": _HOLDERS},
+    "step_ratio": OrNone({"step_ns": int, "steps": int, "plain_step_ns": int, "plain_steps": int}),
+    "peak": {"bytes": int, "non_tensor_bytes": int, "rows": _HOLDERS},
     "modules": [
         {
             "module": str,

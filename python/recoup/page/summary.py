@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from recoup._memory.sizes import format_bytes
-from recoup._reporting.report import budget_line, format_ns, shared_line
+from recoup._reporting.report import budget_line, format_ns, peak_parts, shared_line
 from recoup.page.palette import KINDS
 from recoup.page.texts import NOTHING, count_text, escape, percent, ratio_text
 from recoup.rows import BudgetChange
@@ -34,9 +34,11 @@ def header(report: Mapping[str, Any]) -> str:
 
 
 def figures(report: Mapping[str, Any]) -> str:
-    """Peak of the budget, time over that of the ops, and replays."""
+    """Peak of the budget, time over that of the ops and over plain steps, and replays."""
     counts = counters(report)
-    parts = (_peak_figure(report, counts), _time_figure(counts), _replay_figure(counts))
+    parts = [_peak_figure(report, counts), _time_figure(counts), _replay_figure(counts)]
+    if (ratio := report["step_ratio"]) is not None:
+        parts.append(_plain_figure(ratio))
     changes = [BudgetChange(**change) for change in report["budget_changes"]]
     shared = report["shared_budget"]
     notes = [budget_line(changes)] if changes else []
@@ -57,8 +59,7 @@ def _peak_figure(report: Mapping[str, Any], counts: Mapping[str, int]) -> tuple[
     budget = counts.get("budget_bytes") or (report["step"] or {}).get("budget_bytes") or 0
     budget = max([budget, *(change["before_bytes"] for change in report["budget_changes"])])
     note = f"{percent(peak, budget)} of {format_bytes(budget)}" if budget else "without a budget"
-    if beside := report["peak"]["beside_bytes"]:
-        parts = f"{format_bytes(peak - beside)} of tensors + {format_bytes(beside)} of the process"
+    if parts := peak_parts(peak, report["peak"]["non_tensor_bytes"]):
         note = f"{parts}; {note}"
     return "Peak", format_bytes(peak), note
 
@@ -74,6 +75,12 @@ def _time_figure(counts: Mapping[str, int]) -> tuple[str, str, str]:
         most = max(added, key=added.__getitem__)
         note += f", mostly for {most.removesuffix('_ns')} ({format_ns(added[most])})"
     return _TIME, ratio_text((plain + total) / plain), note
+
+
+def _plain_figure(ratio: Mapping[str, int]) -> tuple[str, str, str]:
+    step, plain = ratio["step_ns"], ratio["plain_step_ns"]
+    note = f"{format_ns(step)} against {format_ns(plain)}: medians, the first steps left out"
+    return "Step time over plain PyTorch", ratio_text(step / max(1, plain)), note
 
 
 def _replay_figure(counts: Mapping[str, int]) -> tuple[str, str, str]:

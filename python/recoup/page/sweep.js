@@ -115,13 +115,13 @@ function mostHeld(step, seriesOf, count, from, to) {
   const { time, bytes, group } = step.changes;
   const most = heldAt(step, seriesOf, count, from);
   const held = most.slice();
-  const settle = (series) => (most[series] = Math.max(most[series], held[series]));
+  const keepMost = (series) => (most[series] = Math.max(most[series], held[series]));
   let i = 0;
   while (i < time.length && time[i] <= from) i++;
   while (i < time.length && time[i] <= to) {
     const first = i;
     for (; i < time.length && time[i] === time[first]; i++) held[seriesOf[group[i]]] += bytes[i];
-    for (let at = first; at < i; at++) settle(seriesOf[group[at]]);
+    for (let at = first; at < i; at++) keepMost(seriesOf[group[at]]);
   }
   return most;
 }

@@ -57,12 +57,18 @@ TEST(OptionTable, AReadValueCanBeSet) {
 }
 
 TEST(OptionTable, WrongTypesSetNothing) {
-  const Case cases[] = {{"budget_bytes", 1.5},        {"budget_bytes", true},
-                        {"policy", std::int64_t{1}},  {"check_replays", std::int64_t{1}},
-                        {"check_replays", OptionValue()},    {"sampling", std::string("yes")},
-                        {"seed", std::string("1")},   {"move_ns_per_byte", std::string("1")},
-                        {"max_replay_ratio", {}},     {"oracle", 1.0},
-                        {"placement", OptionValue()}, {"max_depth", 3.0}};
+  const Case cases[] = {{"budget_bytes", 1.5},
+                        {"budget_bytes", true},
+                        {"policy", std::int64_t{1}},
+                        {"check_replays", std::int64_t{1}},
+                        {"check_replays", OptionValue()},
+                        {"sampling", std::string("yes")},
+                        {"seed", std::string("1")},
+                        {"move_ns_per_byte", std::string("1")},
+                        {"max_replay_ratio", {}},
+                        {"oracle", 1.0},
+                        {"placement", OptionValue()},
+                        {"max_depth", 3.0}};
   expect_refused(cases, OptionCheck::kWrongType);
 }
 

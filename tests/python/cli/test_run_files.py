@@ -16,6 +16,7 @@ import pytest
 import recoup
 from command import TRAIN, cli
 from recoup._memory.sizes import format_bytes
+from recoup._reporting.report import format_ns
 from recoup.commands.exit_codes import NOT_WRITTEN
 from recoup.commands.run.suggestions import read_suggestions
 from recoup.commands.run.summary import summary_lines
@@ -114,9 +115,50 @@ def test_the_summary_names_what_set_the_budget_and_what_adapt_did(tmp_path: Path
     assert lines[-1] == "recoup: The budget followed the machine's memory, and did not change."
 
 
+_STEPS = """
+    import sys, torch
+    model = torch.nn.Linear(256, 256)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(int(sys.argv[1])):
+        optimizer.zero_grad()
+        model(torch.ones(64, 256)).square().mean().backward()
+        optimizer.step()
+    print("the end")
+"""
+
+
+def test_steps_are_compared_with_those_without_recoup(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(textwrap.dedent(_STEPS))
+    files = ("--time-plain", "--report", "r.json")
+    result = cli("run", "--budget", "64MiB", *files, "script.py", "9", cwd=tmp_path)
+    # The end of the program without recoup is after the steps that are timed.
+    assert (result.returncode, result.stdout) == (0, "the end\n"), result.stderr
+    assert "the end" not in result.stderr
+    ratio = json.loads((tmp_path / "r.json").read_text())["step_ratio"]
+    assert (ratio["steps"], ratio["plain_steps"]) == (8, 5)
+    step, plain = format_ns(ratio["step_ns"]), format_ns(ratio["plain_step_ns"])
+    over = ratio["step_ns"] / ratio["plain_step_ns"]
+    assert (
+        f"recoup: a step took {step}, and {plain} without recoup: {over:.2f}x (medians of 8 steps "
+        "and 5, the first steps left out)"
+    ) in result.stderr.splitlines()
+    page_of = ("--time-plain", "--report", "r.html")
+    result = cli("run", "--budget", "64MiB", *page_of, "script.py", "1", cwd=tmp_path)
+    assert (result.returncode, result.stdout) == (0, "the end\n")
+    assert "recoup: --time-plain compares no steps: the program needs two" in result.stderr
+    assert "Step time over plain" not in (tmp_path / "r.html").read_text()
+
+
+def test_a_program_that_fails_without_recoup_is_not_run(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text("import sys\nprint('ran')\nsys.exit(3)")
+    result = cli("run", "--budget", "64MiB", "--time-plain", "script.py", cwd=tmp_path)
+    assert (result.returncode, result.stdout) == (3, "")
+    assert result.stderr.endswith("recoup run: error: the program failed without recoup\n")
+
+
 def test_the_summary_divides_the_peak() -> None:
     stats = stats_of(peak_bytes=409 << 20, budget_bytes=1 << 30)
-    first, *_ = summary_lines(stats, "measured", {}, source="--budget", beside_bytes=45 << 20)
+    first, *_ = summary_lines(stats, "measured", {}, source="--budget", non_tensor_bytes=45 << 20)
     assert first == (
         "recoup: peak 409 MiB (364 MiB of tensors + 45.0 MiB of the process) of a budget of "
         "1.0 GiB (39.9 %, set by --budget)"
@@ -192,7 +234,7 @@ def test_report(tmp_path: Path) -> None:
     data = json.loads(report.read_text())
     assert list(data) == [
         "title", "command", "versions", "settings", "wall_ns", "device", "budget_changes",
-        "shared_budget", "failures", "stats", "peak", "modules", "pinned",
+        "shared_budget", "failures", "stats", "peak", "modules", "pinned", "step_ratio",
     ]  # fmt: skip
     assert (data["title"], data["device"]) == ("script.py arg", "cpu")
     assert data["command"] == ["script.py", "arg"]

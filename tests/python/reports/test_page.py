@@ -381,5 +381,5 @@ def test_the_depth_of_the_module_tree_is_limited() -> None:
     assert [module.depth for module in tree] == list(range(31))
     assert tree[-1].name == held["module"] and tree[-1].label == "a." * 970 + "b"
     assert "data-parent" in page.render(
-        {**plain_report(), "peak": {"bytes": 5, "beside_bytes": 0, "rows": [held]}}
+        {**plain_report(), "peak": {"bytes": 5, "non_tensor_bytes": 0, "rows": [held]}}
     )

@@ -17,7 +17,7 @@ WRONG: list[tuple[str, Any, str]] = [
     ("wall_ns", True, "report['wall_ns'] must be a whole number; got bool"),
     ("versions", {1: "x"}, "report['versions'] must have names as keys; got 1"),
     ("stats", {"a": 1}, "report['stats']['a'] must be a mapping; got int"),
-    ("peak", {"bytes": 1}, "report['peak'] must have 'rows'"),
+    ("peak", {"bytes": 1, "non_tensor_bytes": 0}, "report['peak'] must have 'rows'"),
     ("peak.rows.0.kind", "gas", "report['peak']['rows'][0]['kind'] must be one of parameters, "),
     ("suggestions.0.share", float("nan"), "['share'] must be finite; got nan"),
     ("suggestions.0.share", "x", "['share'] must be a number; got str"),

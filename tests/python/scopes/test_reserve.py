@@ -73,27 +73,27 @@ def test_the_part_of_the_peak_that_no_tensor_has(
     measured = Measured(monkeypatch)
     with recoup.budget("auto") as run:
         large = torch.ones(10 * MIB)
-        assert run.beside_tensors_at_peak() == 0
+        assert run.non_tensor_peak_bytes() == 0
         measured.no_tensor = 530 * MIB
         run.mark_step()  # charges 30 MiB
         assert run.stats().peak_bytes == 70 * MIB
-        assert run.beside_tensors_at_peak() == 30 * MIB
+        assert run.non_tensor_peak_bytes() == 30 * MIB
         del large
         measured.no_tensor = 540 * MIB
         run.mark_step()  # charges 10 MiB more; the peak was before
         small = torch.ones(2 * MIB)
         assert run.stats().external_bytes == 40 * MIB
         assert run.stats().peak_bytes == 70 * MIB
-        assert run.beside_tensors_at_peak() == 30 * MIB
+        assert run.non_tensor_peak_bytes() == 30 * MIB
         run.reset_peak_stats()
         assert run.stats().peak_bytes == 48 * MIB
-        assert run.beside_tensors_at_peak() == 40 * MIB
+        assert run.non_tensor_peak_bytes() == 40 * MIB
         assert "of it the process" in run.report()
     del small
-    assert run.beside_tensors_at_peak() == 40 * MIB
+    assert run.non_tensor_peak_bytes() == 40 * MIB
     with recoup.budget("50%") as run:
         torch.ones(MIB)
-    assert run.beside_tensors_at_peak() == 0
+    assert run.non_tensor_peak_bytes() == 0
 
 
 def test_an_optimizer_step_updates_the_charge_under_every_policy(

@@ -178,7 +178,7 @@ def gpt2_report(budget_bytes: int = 3300 * MIB, spilled: bool = False) -> dict[s
         "stats": stats_of(step),
         "peak": {
             "bytes": step.peak[0],
-            "beside_bytes": 0,
+            "non_tensor_bytes": 0,
             "rows": [
                 {"module": module, "kind": kind, "bytes": size, "values": values}
                 for (module, kind), (size, values) in held.items()
@@ -198,6 +198,7 @@ def gpt2_report(budget_bytes: int = 3300 * MIB, spilled: bool = False) -> dict[s
             "events": step.events,
             "cut": False,
         },
+        "step_ratio": None,
         "suggestions": [
             suggestion(5200 * MIB, 0.75, 1.01, ""),
             suggestion(3300 * MIB, 0.5, 1.13, "knee"),
@@ -250,7 +251,7 @@ def plain_report() -> dict[str, Any]:
         "budget_changes": [],
         "shared_budget": None,
         "failures": [],
-        "peak": {"bytes": 0, "beside_bytes": 0, "rows": []},
+        "peak": {"bytes": 0, "non_tensor_bytes": 0, "rows": []},
         "modules": [],
         "pinned": [
             {
@@ -283,6 +284,7 @@ def plain_report() -> dict[str, Any]:
         ],
         "step": None,
         "suggestions": None,
+        "step_ratio": None,
     }
 
 

@@ -31,7 +31,7 @@ from recoup.commands.misplaced import misplaced_options
 from recoup.commands.parser import CommandParser
 from recoup.commands.programs import check_program
 from recoup.commands.run.ending import Ending
-from recoup.commands.run.suggested import SUGGESTED, take_suggested_budget
+from recoup.commands.run.suggested import SUGGESTED, take_suggested_budget, time_plain
 from recoup.commands.run.suggestions import read_suggestions
 from recoup.known_names import policies, policy_names
 
@@ -53,6 +53,12 @@ def add_run_command(commands: Any) -> None:
         action="store_true",
         default=None,
         help="add to a JSON report the source lines that hold the memory",
+    )
+    run.add_argument(
+        "--time-plain",
+        action="store_true",
+        help="run the first steps without recoup before, and print the time of a step relative to "
+        "theirs",
     )
     run.add_argument("--progress", action="store_true", help="print progress on stderr")
     run.add_argument("--quiet", action="store_true", help="print errors only, no summary")
@@ -217,6 +223,7 @@ def _run(options: argparse.Namespace) -> int:
         check_program(options.script, options.fail)
     options.budget_source = _budget_source(options)
     take_suggested_budget(options)
+    options.plain_steps_ns = time_plain(options) if options.time_plain else None
     if not options.quiet:
         _ask_about(options)
     ending = Ending()  # before a library registers exit handlers

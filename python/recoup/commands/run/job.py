@@ -1,6 +1,7 @@
 """The scope, the progress line and the output files of a program in `recoup run`."""
 
 import argparse
+import dataclasses
 import functools
 import importlib
 import json
@@ -17,8 +18,10 @@ from recoup._reporting.moments import chrome_json
 from recoup._reporting.page_data import page_data
 from recoup.budgets import Budget
 from recoup.commands.own_lines import OwnLines
+from recoup.commands.plain_steps import StepRatio
 from recoup.commands.progress import Progress
 from recoup.commands.run.settings import is_page
+from recoup.commands.run.step_times import StepTimes
 from recoup.commands.run.summary import summary_lines
 from recoup.errors import OutOfBudgetError
 from recoup.run import Run
@@ -42,6 +45,7 @@ class Job:
         self._start_ns = time.monotonic_ns()
         self._run: Run | None = None
         self._progress: Progress | None = None
+        self._step_times: StepTimes | None = None
 
     def start(self) -> None:
         """Enters the scope. Raises RuntimeError or ValueError if a budget is not possible here."""
@@ -51,6 +55,8 @@ class Job:
             importlib.import_module("recoup.page")
         threads.say = lambda message: self._own.say(f"recoup run: {message}")
         self._run = self._budget.__enter__()
+        if self._options.plain_steps_ns is not None:
+            self._step_times = StepTimes()
         if self._options.progress:
             self._progress = Progress(self._run.stats, self._own)
             self._progress.start()
@@ -70,6 +76,8 @@ class Job:
             return True
         if self._progress is not None:
             self._progress.stop()
+        if self._step_times is not None:
+            self._step_times.stop()
         files: dict[str, str] = {}
         is_complete = True
         try:
@@ -97,11 +105,19 @@ class Job:
                 changes,
                 shared,
                 source=self._options.budget_source,
-                beside_bytes=self._run.beside_tensors_at_peak(),
+                non_tensor_bytes=self._run.non_tensor_peak_bytes(),
+                has_tier=self._settings["spill"] is not None,
                 adapts=bool(self._options.adapt),
+                step_ratio=self._step_ratio(),
+                times_plain=self._step_times is not None,
             )
             self._own.say_at_the_end(*lines)
         return is_complete
+
+    def _step_ratio(self) -> StepRatio | None:
+        if self._step_times is None:
+            return None
+        return StepRatio.of(self._step_times.steps_ns, self._options.plain_steps_ns)
 
     def _leave(self, run: Run) -> None:
         # The program is over, so no code needs the values that are evicted or spilled.
@@ -134,6 +150,8 @@ class Job:
         # The size of a budget such as "60%" or "auto".
         shared = self._run.shared_budget()
         budget = shared.total_bytes if shared else self._run.stats().budget_bytes
+        if (ratio := self._step_ratio()) is not None:
+            data["step_ratio"] = dataclasses.asdict(ratio)
         return data | {"settings": {**self._settings, "budget": budget}}
 
     def _page(self) -> str:

@@ -1,4 +1,4 @@
-"""`recoup run --budget least` and `--budget knee`: budgets that `recoup suggest` finds."""
+"""Partial runs of the program before that of `recoup run`: --budget least, --time-plain."""
 
 import argparse
 import contextlib
@@ -14,10 +14,12 @@ from typing import Any
 
 import recoup
 from recoup._reporting.files import write_atomically
-from recoup.commands.programs import ending_on_sigterm, run_process
+from recoup.commands.plain_steps import time_plain_steps
+from recoup.commands.programs import ending_on_sigterm, run_process, shell_code
 
 SUGGESTED = ("least", "knee")
 """Budgets that a simulation finds."""
+_PLAIN_STEPS = 6
 
 
 def take_suggested_budget(options: argparse.Namespace) -> None:
@@ -29,8 +31,7 @@ def take_suggested_budget(options: argparse.Namespace) -> None:
     which = options.budget
     if which not in SUGGESTED:
         return
-    if options.is_code or options.script == "-":
-        options.fail(f"--budget {which} runs the program twice: it must be a file or a module")
+    _require_file(options, f"--budget {which}")
     if options.device not in (None, "cpu"):
         options.fail(f"--budget {which} is for budgets of the CPU; got --device {options.device}")
     file = _result_file(options)
@@ -44,6 +45,32 @@ def take_suggested_budget(options: argparse.Namespace) -> None:
     if not options.quiet:
         again = f"; to search again, delete {file}" if file.exists() else ""
         print(f"recoup run: --budget {which} is {options.budget}{again}", file=sys.stderr)
+
+
+def time_plain(options: argparse.Namespace) -> list[int]:
+    """The times of the program's first steps without recoup, in nanoseconds.
+
+    They run in another process, whose standard output becomes standard error. Ends the process if
+    the program fails there, with its exit code.
+    """
+    _require_file(options, "--time-plain")
+    quiet = options.quiet
+    with ending_on_sigterm():
+        steps_ns, exit_code = time_plain_steps(
+            [options.script, *options.args],
+            _PLAIN_STEPS,
+            is_module=options.is_module,
+            stdout=subprocess.DEVNULL if quiet else sys.stderr,
+        )
+    if steps_ns is None or exit_code != 0:
+        print("recoup run: error: the program failed without recoup", file=sys.stderr)
+        sys.exit(shell_code(exit_code) or 1)
+    return steps_ns
+
+
+def _require_file(options: argparse.Namespace, flag: str) -> None:
+    if options.is_code or options.script == "-":
+        options.fail(f"{flag} runs the program twice: it must be a file or a module")
 
 
 def _search(options: argparse.Namespace) -> dict[str, Any]:

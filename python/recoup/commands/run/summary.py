@@ -11,6 +11,7 @@ from recoup._reporting.report import (
     peak_text,
     shared_line,
 )
+from recoup.commands.plain_steps import StepRatio
 from recoup.rows import BudgetChange
 from recoup.shared import SharedBudget
 from recoup.stats import Stats
@@ -24,8 +25,11 @@ def summary_lines(
     shared: SharedBudget | None = None,
     *,
     source: str = "",
-    beside_bytes: int = 0,
+    non_tensor_bytes: int = 0,
+    has_tier: bool = False,
     adapts: bool = False,
+    step_ratio: StepRatio | None = None,
+    times_plain: bool = False,
 ) -> list[str]:
     """Returns three lines: memory, time, and the number of replays with the paths of `files`.
 
@@ -35,12 +39,15 @@ def summary_lines(
     changes: the changes of the budget.
     shared: the budget of all processes, if they share one.
     source: what set the budget, such as "--budget".
-    beside_bytes: bytes of the peak that no tensor has.
+    non_tensor_bytes: bytes of the peak that no tensor has.
+    has_tier: whether the user gave a spill tier.
     adapts: whether the budget may follow the machine's memory.
+    step_ratio: the time of a step over that without recoup; None if there were too few steps.
+    times_plain: whether steps without recoup were timed.
     """
     largest = max(stats.budget_bytes, *(change.before_bytes for change in changes), 0)
     share = 100 * stats.peak_bytes / largest
-    peak, budget = peak_text(stats.peak_bytes, beside_bytes), format_bytes(largest)
+    peak, budget = peak_text(stats.peak_bytes, non_tensor_bytes), format_bytes(largest)
     set_by = f", set by {source}" if source else ""
     done = [counted(stats.replays, "replay")]
     done += [f"{what} in {_shown(path)}" for what, path in files.items()]
@@ -48,7 +55,8 @@ def summary_lines(
         f"recoup: peak {peak} of a budget of {budget} ({share:.1f} %{set_by})",
         f"recoup: {_time(stats, cost_model)}",
         f"recoup: {', '.join(done)}",
-        *([f"recoup: {copies_line(stats)}"] if stats.spills or stats.fetches else []),
+        *([f"recoup: {_steps(step_ratio)}"] if times_plain else []),
+        *([f"recoup: {copies_line(stats)}"] if has_tier else []),
         *([f"recoup: {budget_line(changes)}"] if changes or adapts else []),
         *([f"recoup: {shared_line(shared)}"] if shared else []),
     ]
@@ -63,6 +71,16 @@ def _time(stats: Stats, cost_model: str) -> str:
     return (
         f"about {ratio:.2f}x the time of the program's ops alone: {format_ns(stats.op_ns)} in "
         f"ops, {format_ns(stats.added_ns)} added by the budget"
+    )
+
+
+def _steps(ratio: StepRatio | None) -> str:
+    if ratio is None:
+        return "--time-plain compares no steps: the program needs two steps of an optimizer"
+    return (
+        f"a step took {format_ns(ratio.step_ns)}, and {format_ns(ratio.plain_step_ns)} without "
+        f"recoup: {ratio.ratio:.2f}x (medians of {counted(ratio.steps, 'step')} and "
+        f"{ratio.plain_steps}, the first steps left out)"
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 from recoup._reporting.files import write_atomically
 from recoup.commands.exit_codes import NOT_WRITTEN
 from recoup.commands.misplaced import hint
+from recoup.commands.plain_steps import time_plain_steps
 from recoup.commands.programs import ending_on_sigterm, run_process, shell_code
 from recoup.commands.suggest.arguments import LEAST_STEPS
 from recoup.commands.suggest.output import print_batch, print_commands, print_suggestions
@@ -143,14 +144,12 @@ def _record(options: argparse.Namespace) -> _Recorded:
 
 
 def _time_plain(options: argparse.Namespace) -> tuple[int, ...]:
-    with tempfile.TemporaryDirectory(prefix="recoup-") as folder:
-        status_file = Path(folder) / "status.json"
-        command = [sys.executable, "-m", "recoup.commands.suggest.time_steps", str(status_file)]
-        command += [str(options.steps), *(["-m"] if options.is_module else [])]
-        exit_code = run_process([*command, *options.program])
-        if not status_file.exists():
-            _refuse(options, _ended_abruptly(exit_code), exit_code)
-        return tuple(json.loads(status_file.read_bytes())["step_ns"])
+    steps_ns, exit_code = time_plain_steps(
+        options.program, options.steps, is_module=options.is_module
+    )
+    if steps_ns is None:
+        _refuse(options, _ended_abruptly(exit_code), exit_code)
+    return tuple(steps_ns)
 
 
 def _require_steps(options: argparse.Namespace, status: dict[str, Any], exit_code: int) -> None:
