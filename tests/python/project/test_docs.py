@@ -143,6 +143,31 @@ def test_the_readme_states_measured_figures() -> None:
         assert (cells[2], cells[6]) == (ratio, share[1]) and cells[-1] == "equal"
 
 
+def test_the_page_of_choices_states_measured_figures() -> None:
+    page = (DOCS / "choose.md").read_text(encoding="utf-8")
+    results = DOCS / "results"
+    alternatives = (results / "alternatives.md").read_text(encoding="utf-8")
+    compiled = (results / "compile.md").read_text(encoding="utf-8")
+    generated = (results / "spilling.md").read_text(encoding="utf-8")
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in page.splitlines()
+        if line.startswith("| ")
+    ]
+    found = 0
+    for net, share, other, ours in (row for row in rows if len(row) == 4 and "%" in row[1]):
+        other, ours = other.removesuffix("x"), ours.removesuffix("x")
+        (block,) = re.findall(rf"^\| {net} \| ([^|]*) \|", alternatives, re.M)
+        part = compiled.partition(f"\n**{net}**")[2].partition("\n**")[0]
+        is_checkpoint = block.startswith(f"{share}: {other} / {ours} (")
+        cells = f"{share.replace(' %', '%')} (as inductor-0.5) | {other} | {ours} |"
+        assert is_checkpoint or cells in part, net
+        found += 1
+    assert found == 7
+    times = [row[1] for row in rows if len(row) == 2 and row[1].endswith(" s")]
+    assert len(times) == 3 and all(f"| {time} |" in generated for time in times)
+
+
 def test_pages_name_the_installed_pytorch() -> None:
     pinned = re.findall(r"^torch==(.*)$", (ROOT / "requirements-torch.txt").read_text(), re.M)
     assert len(pinned) == 1
