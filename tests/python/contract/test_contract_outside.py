@@ -159,8 +159,10 @@ def test_asynchronous_writes_of_a_process_group() -> None:
         work.wait()
         after = x * 2
         hand.assert_non_recomputable(x)
-        gathered = [torch.zeros(N)]
-        dist.all_gather(gathered, made(4))
+        # A variable, because gloo's thread may still release a temporary tensor while Python
+        # does, which PyTorch does not allow (pytorch issue 75529).
+        gathered, given = [torch.zeros(N)], made(4)
+        dist.all_gather(gathered, given)
         dist.broadcast(x, 0)
         hand.try_evict(after, *gathered)
         return x, before, during, after, gathered
