@@ -60,7 +60,7 @@ def test_in_place_and_streams() -> None:
     [
         ({"planner": "worst-fit"}, "unknown planner 'worst-fit'; the planners are bound, "),
         ({"capacity": 4607, "alignment": 512}, "4,608 bytes (4.5 KiB) are live at one moment"),
-        ({"capacity": "4 bananas"}, "capacity must be"),
+        ({"capacity": "4 bananas"}, "capacity '4 bananas' is not a size"),
         ({"alignment": 48}, "alignment must be a power of two"),
         ({"time_limit": -1.0}, "time_limit must be"),
         ({"time_limit": float("nan")}, "time_limit must be"),
