@@ -89,13 +89,17 @@ def test_the_time_ratio_of_the_summary() -> None:
 def test_the_summary_names_what_the_tier_copied(tmp_path: Path) -> None:
     program = """
         import torch
-        base = torch.rand(2**18)
-        kept = [torch.rand(2**18) for i in range(12)]
-        print(len({t[0].item() for t in kept}))
+        model = torch.nn.Sequential(*[torch.nn.Linear(512, 512) for _ in range(8)])
+        optimizer = torch.optim.Adam(model.parameters())
+        for _ in range(4):
+            optimizer.zero_grad()
+            model(torch.ones(8, 512)).sum().backward()
+            optimizer.step()
     """
+    # Parameters, gradients and state have 32 MiB.
     files = ("--report", "r.json")
-    result = run(tmp_path, program, "--spill", "64MiB", *files, budget="8MiB")
-    assert (result.returncode, result.stdout) == (0, "12\n")
+    result = run(tmp_path, program, "--spill", "64MiB", *files, budget="20MiB")
+    assert (result.returncode, result.stdout) == (0, ""), result.stderr
     groups = json.loads((tmp_path / "r.json").read_text())["stats"]
     copies = {name: count for group in groups.values() for name, count in group.items()}
     peak, written, read = (

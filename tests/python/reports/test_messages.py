@@ -165,7 +165,7 @@ def test_the_glossary_defines_the_words_of_pages_and_reports() -> None:
     assert text.count("**") == 2 * len(WORDS)
     with recoup.budget("1MiB") as run:
         torch.ones(4)
-    assert "docs/glossary.md" in run.report()
+    assert "`recoup glossary`" in run.report()
     for word in WORDS:
         assert f'<th scope="row">{word}</th>' in run.page()
 
