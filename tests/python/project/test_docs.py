@@ -18,7 +18,7 @@ LINKED = [*sorted(ROOT.glob("*.md")), *PAGES]
 
 GENERATED = {DOCS / "messages.md"}
 
-README_WORDS = 920
+README_WORDS = 700
 PAGE_WORDS = 1200
 
 FENCED = re.compile(r"^ *```.*?^ *```$", re.M | re.S)
