@@ -65,6 +65,7 @@ BLOCKS = [block for page in PAGES for block in blocks_of(page)]
 RUN_BY = {
     "docs/add-a-policy.md": "tests/python/project/test_add_a_policy.py",
     "docs/recipes.md": "tests/python/support/recipes.py",
+    "docs/tutorial.md": "tests/python/cli/test_tutorial.py",
 }
 """Pages of which another test runs every block. The test names the page."""
 
