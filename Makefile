@@ -146,22 +146,22 @@ test-injection: build ## faults injected into the tests of the contract (hours)
 	done
 
 bench: export OMP_NUM_THREADS := 1
-bench: build ## docs/bench.json, its pictures, its pictures: half an hour; continues after Ctrl-C
+bench: build ## docs/results/bench.json, its pictures, its pictures: half an hour; continues after Ctrl-C
 	$(BIN)/recoup bench $(BENCH_CASES) --out build/bench.json
 	$(BIN)/recoup bench $(BENCH_ALTERNATIVES) --out build/bench.json
-	@cp build/bench.json docs/bench.json
+	@cp build/bench.json docs/results/bench.json
 	@for kind in $(BENCH_PLOTS); do \
-	  $(BIN)/recoup bench $(BENCH_CASES) --out docs/bench.json \
-	    --plot docs/bench-$$kind.png --plot-of $$kind >/dev/null || exit; \
+	  $(BIN)/recoup bench $(BENCH_CASES) --out docs/results/bench.json \
+	    --plot docs/results/bench-$$kind.png --plot-of $$kind >/dev/null || exit; \
 	done
-	$(BIN)/recoup bench $(BENCH_TIMELINE) --timeline docs/bench-timeline.png
-	$(BIN)/recoup bench --nets $(BENCH_CHART_NETS) $(BENCH_CASES) --out docs/bench.json \
-	  --plot docs/chart.png >/dev/null
+	$(BIN)/recoup bench $(BENCH_TIMELINE) --timeline docs/results/bench-timeline.png
+	$(BIN)/recoup bench --nets $(BENCH_CHART_NETS) $(BENCH_CASES) --out docs/results/bench.json \
+	  --plot docs/results/chart.png >/dev/null
 
-bench-real: build ## docs/bench-real.json, its page and picture: 5 rounds of 75 minutes; continues after Ctrl-C
+bench-real: build ## docs/results/bench-real.json, its page and picture: 5 rounds of 75 minutes; continues after Ctrl-C
 	$(BIN)/recoup bench --size real --spill 64GiB $(BENCH_REAL) --out build/bench-real.json \
-	  --plot docs/bench-real.png --page docs/results/bench-real.md
-	@cp build/bench-real.json docs/bench-real.json
+	  --plot docs/results/bench-real.png --page docs/results/bench-real.md
+	@cp build/bench-real.json docs/results/bench-real.json
 
 bench-smoke: build ## a small bench: its columns, its bits, and continuing it (part of torch-test)
 	$(BIN)/python -m pytest tests/python/bench/test_bench_smoke.py

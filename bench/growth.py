@@ -1,7 +1,7 @@
 """Measures how work grows with N, in simulations of synthetic programs.
 
-    python bench/growth.py chain --plot docs/chain.png
-    python bench/growth.py search --plot docs/search.png --json docs/search.json
+    python bench/growth.py chain --plot docs/results/chain.png
+    python bench/growth.py search --plot docs/results/search.png --json docs/results/search.json
 
 chain   DTR's theorem: a chain of N ops, forward and backward, in 2 ceil(sqrt(N)) units of memory.
         Prints the number of ops that run, replays included, over N (the program's own are 2 N). The

@@ -1,7 +1,7 @@
 // Helpers for the tables of policies in policies/.
 //
 // The build lists the files of that folder. registry.cpp takes the table of each NAME.cpp from
-// NAME_policies(). To add a policy: docs/add-a-policy.md.
+// NAME_policies(). To add a policy: docs/maintainers/add-a-policy.md.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// The format of a trace file. docs/trace-format.md defines the meaning of the records.
+// The format of a trace file. docs/maintainers/trace-format.md defines the meaning of the records.
 //
 //   file    magic, frame, frame, ..., end frame
 //   magic   89 'r' 't' 'r' 'a' 'c' 'e' '\n', version (u32)

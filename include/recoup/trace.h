@@ -229,9 +229,10 @@ class RECOUP_API BadTrace : public std::runtime_error {
 // machine, or a kernel keeps a block that its op does not return.
 RECOUP_API void validate(const Trace& trace);
 
-// Write and read a file in the format of docs/trace-format.md. Both throw std::system_error if the
-// file cannot be written or read. write_trace throws BadTrace for an invalid trace; read_trace
-// throws it, with the offset of the error, if the file is not a valid trace of a known version.
+// Write and read a file in the format of docs/maintainers/trace-format.md. Both throw
+// std::system_error if the file cannot be written or read. write_trace throws BadTrace for an
+// invalid trace; read_trace throws it, with the offset of the error, if the file is not a valid
+// trace of a known version.
 RECOUP_API void write_trace(const Trace& trace, const std::string& path);
 RECOUP_API Trace read_trace(const std::string& path);
 

@@ -21,7 +21,13 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import get_lexer_by_name
 from pygments.util import ClassNotFound
 
-INDEX = "docs/README.md"
+# The first page of each group of readers, in the order of the navigation.
+INDEXES = (
+    "docs/README.md",
+    "docs/maintainers/README.md",
+    "docs/research/README.md",
+    "docs/results/README.md",
+)
 START = "README.md"
 STYLE = Path(__file__).with_name("style.css")
 
@@ -162,18 +168,20 @@ def _link(root: Path, site: Path, page: str, link: str) -> str:
 
 
 def _index(parser: MarkdownIt, root: Path, pages: list[str]) -> list[tuple[str, list[str]]]:
-    """The headings of the index page, and the pages that are linked below each."""
+    """The titles of the first pages, each with the pages that it lists before any other does."""
     sections: list[tuple[str, list[str]]] = []
-    tokens = parser.parse((root / INDEX).read_text(encoding="utf-8"))
-    for heading, content in itertools.pairwise(tokens):
-        if heading.type == "heading_open" and heading.tag == "h2":
-            sections.append((_text(content), []))
-        elif content.type == "inline" and sections:
-            for token in _all_tokens(content.children or []):
-                link = str(token.attrs.get("href", ""))
-                page = os.path.normpath(Path(INDEX).parent / link)
-                if link and page in pages:
-                    sections[-1][1].append(page)
+    listed = set(INDEXES)
+    for index in INDEXES:
+        if index not in pages:
+            continue
+        tokens = parser.parse((root / index).read_text(encoding="utf-8"))
+        sections.append((_title(tokens), [index]))
+        for token in _all_tokens(tokens):
+            link = str(token.attrs.get("href", ""))
+            page = os.path.normpath(Path(index).parent / link)
+            if link and page in pages and page not in listed and page != START:
+                sections[-1][1].append(page)
+                listed.add(page)
     return sections
 
 

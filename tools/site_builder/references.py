@@ -130,7 +130,7 @@ def _adapt_docstrings(namespace: "pdoc.doc.Namespace[object]", up: str) -> None:
     """
     for member in namespace.own_members:
         text = re.sub(
-            r"\bdocs/([\w-]+)\.md\b", rf"[docs/\1.md]({up}docs/\1.html)", member.docstring
+            r"\bdocs/([\w/-]+)\.md\b", rf"[docs/\1.md]({up}docs/\1.html)", member.docstring
         )
         if isinstance(member, pdoc.doc.Class):
             _adapt_docstrings(member, up)

@@ -11,7 +11,8 @@ from recoup.stats import Stats
 class DtrProgram:
     """A log of the DTR authors under the rules of their simulator: no pool, views are replayed.
 
-    docs/dtr-simulator.md describes the rules. To run a log in recoup's engine use `read_dtr_log`.
+    docs/research/dtr-simulator.md describes the rules. To run a log in recoup's engine use
+    `read_dtr_log`.
     """
 
     def __init__(self, program: _C.DtrProgram) -> None:

@@ -1,7 +1,7 @@
 """The records of a trace file, to cut or change them and make a trace from them.
 
-docs/trace-format.md describes the bytes. The engine's own reader, which checks every rule of a
-trace, reads the files that are written here.
+docs/maintainers/trace-format.md describes the bytes. The engine's own reader, which checks every
+rule of a trace, reads the files that are written here.
 """
 
 import struct

@@ -135,7 +135,7 @@ class Trace:
 
     @hint_keywords()
     def order(self, *, traversal: str = "program", long_life: str = "dynamic") -> Order:
-        """Another legal order of the ops within each step, see docs/order.md.
+        """Another legal order of the ops within each step, see docs/research/order.md.
 
         traversal: how the order is found: "program" (as recorded), "bfs", "dfs" or "reverse-dfs".
         long_life: which ops are then moved to just before their first reader: "none", "fixed" (ops
@@ -204,7 +204,8 @@ class Trace:
             are spilled too, unless they are pinned or have escaped. None: no tier.
         spill_bandwidth: GB/s at which the tier is read, and written. None: 0.8 and 0.8.
         spill_request_ns: latency of a request to the tier, in nanoseconds. None: the default.
-        chain_cost: for the policy `coop`, see docs/pool-policies.md. None: the policy's default.
+        chain_cost: for the policy `coop`, see docs/research/pool-policies.md. None: the policy's
+            default.
         options: tuning and ablations. None: `Options()`.
 
         Raises ValueError for invalid options. A budget that is too small is a result, not an error.

@@ -162,8 +162,8 @@ def a_simulation_decides_as_the_run() -> None:
     """With the device's alignment, its bounce buffers, and tensors from before the scope.
 
     A workspace of cuBLAS that the thread of the backward pass first allocates in a replay is not in
-    the trace: see docs/traces.md. So that thread runs a product before memory is short, and the
-    layers have no bias: with a bias, forward and backward passes take different workspaces.
+    the trace: see docs/research/traces.md. So that thread runs a product before memory is short,
+    and the layers have no bias: with a bias, forward and backward passes take different workspaces.
     """
     hog = torch.ones(5 * MIB, dtype=torch.uint8, device=here.device)
     model = chain(12, bias=False)

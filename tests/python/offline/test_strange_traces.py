@@ -10,7 +10,7 @@ import recoup
 from command import cli_here, refused
 from recoup.offline.trace_file import records_of, trace_of
 
-# Records of a frame by docs/trace-format.md.
+# Records of a frame by docs/maintainers/trace-format.md.
 REFUSED = {
     "a failed op with a result that is named later": "0101610201800103000008010000000100401400",
     "a kernel that keeps what its op does not return": "0101610202800180010300000501000000010040",

@@ -1,4 +1,4 @@
-"""Follows docs/add-a-policy.md to the letter, on a copy of the part of the tree that it needs."""
+"""Follows docs/maintainers/add-a-policy.md to the letter, on a copy of a part of the tree."""
 
 import os
 import re
@@ -11,7 +11,7 @@ from typing import NamedTuple
 import warm_python
 
 ROOT = Path(__file__).parents[3]
-PAGE = ROOT / "docs" / "add-a-policy.md"
+PAGE = ROOT / "docs" / "maintainers" / "add-a-policy.md"
 
 # The build files find sources by folder, so the copy builds only the copied sources.
 COPIED = (

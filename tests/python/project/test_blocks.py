@@ -63,7 +63,7 @@ BLOCKS = [block for page in PAGES for block in blocks_of(page)]
 # ---- the tables ----
 
 RUN_BY = {
-    "docs/add-a-policy.md": "tests/python/project/test_add_a_policy.py",
+    "docs/maintainers/add-a-policy.md": "tests/python/project/test_add_a_policy.py",
     "docs/recipes.md": "tests/python/support/recipes.py",
     "docs/tutorial.md": "tests/python/cli/test_tutorial.py",
 }
@@ -85,15 +85,15 @@ NOT_RUN = {
         "docs/shared-budgets.md",
         3,
     ): "an example; tests/python/scopes/test_shared_live.py has such one",
-    ("docs/cuda-design.md", 1): "a drawing",
-    ("docs/cuda-design.md", 2): "a drawing",
-    ("docs/life-of-an-op.md", 1): "a drawing",
+    ("docs/maintainers/cuda-design.md", 1): "a drawing",
+    ("docs/maintainers/cuda-design.md", 2): "a drawing",
+    ("docs/maintainers/life-of-an-op.md", 1): "a drawing",
     ("docs/pytest.md", 2): "a test suite; tests/python/project/test_pytest_plugin.py runs others",
     ("docs/run.md", 2): "a summary with names for its numbers; docs/messages.md has real ones",
     ("docs/suggest.md", 2): "an output whose times belong to one machine",
     ("docs/suggest.md", 3): "an output whose times belong to one machine",
     ("docs/suggest.md", 5): "an output whose times belong to one machine",
-    ("docs/trace-format.md", 1): "bytes of a file; tests/core/trace tests the format",
+    ("docs/maintainers/trace-format.md", 1): "bytes of a file; tests/core/trace tests the format",
 }
 """Blocks that are neither run nor checked, with the reason."""
 
@@ -111,10 +111,10 @@ BEFORE = {
         "layers = model\ndef model(batch): return (layers(batch) - batch).square().mean()\n"
     ),
     "docs/command-line.md": "import warnings\n",
-    "docs/debug-a-replay.md": (  # evicts all values after each op
+    "docs/maintainers/debug-a-replay.md": (  # evicts all values after each op
         "model, loader = model[:2], loader[:1]\noptimizer = torch.optim.AdamW(model.parameters())\n"
     ),
-    "docs/optimum.md": (
+    "docs/research/optimum.md": (
         "model = torch.nn.Linear(128, 128)\n"
         "optimizer = torch.optim.SGD(model.parameters())\n"
         "with recoup.trace('run.rtrace'): train_step(loader[0])\n"
@@ -131,7 +131,7 @@ SAID = {
 """Lines of docs/command-line.md, and the arguments that the command line answers so."""
 
 LABELS = {"recoup in N %", "recoup in 100 %"}
-"""Names of rows in the tables of docs/bench-real.md, which look like commands."""
+"""Names of rows in the tables of docs/research/bench-real.md, which look like commands."""
 
 # ---- the tests ----
 

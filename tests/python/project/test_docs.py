@@ -108,15 +108,20 @@ def test_sources_name_pages_that_exist() -> None:
     assert lost == []
 
 
-def test_every_page_is_linked_from_the_index() -> None:
-    index = DOCS / "README.md"
-    decisions = DOCS / "decisions.md"
-    linked = {
-        (page.parent / link.partition("#")[0]).resolve()
-        for page in (index, decisions)
-        for link in links(page)
-    }
-    assert [name(page) for page in PAGES if page not in linked | {index}] == []
+def test_every_page_is_linked_from_the_first_page_of_its_folder() -> None:
+    folders = sorted({page.parent for page in PAGES})
+    lost = []
+    for folder in folders:
+        first = folder / "README.md"
+        linked = {(folder / link.partition("#")[0]).resolve() for link in links(first)}
+        lost += [name(page) for page in folder.glob("*.md") if page not in linked | {first}]
+    assert lost == []
+
+
+def test_every_first_page_is_linked_from_the_one_for_users_or_for_maintainers() -> None:
+    firsts = [DOCS / "README.md", DOCS / "maintainers" / "README.md"]
+    linked = {(page.parent / link).resolve() for page in firsts for link in links(page)}
+    assert [name(page) for page in DOCS.rglob("README.md") if page not in {*linked, *firsts}] == []
 
 
 def test_the_readme_states_measured_figures() -> None:

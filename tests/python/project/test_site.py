@@ -38,7 +38,10 @@ def tree(tmp_path: Path) -> Path:
     (root / "docs" / "results").mkdir(parents=True)
     (root / "README.md").write_text("# recoup\n[all](docs/README.md#for-users) ![p](docs/p.png)\n")
     (root / "CHANGELOG.md").write_text("# Changes\n")
-    (root / "docs/README.md").write_text("# Pages\n## For `users`\n- [a](a.md): A\n")
+    (root / "docs/README.md").write_text(
+        "# Pages\n[other](results/README.md)\n## For `users`\n- [a](a.md): A\n"
+    )
+    (root / "docs/results/README.md").write_text("# Figures\n- [r](r.md): R, [a](../a.md)\n")
     (root / "docs/a.md").write_text(
         "# A & B\n[r](results/r.md#r) [top](../README.md) [code](../x.cpp)\n```bash\nls <&1\n```\n"
     )
@@ -65,6 +68,9 @@ def test_a_tree_becomes_a_site(tree: Path, tmp_path: Path) -> None:
     assert "<title>A &amp; B - recoup</title>" in page
     assert '<a href="results/r.html#r">r</a> <a href="../index.html">top</a>' in page
     assert '<a href="../docs/a.html" aria-current="page">a</a>' in page
+    places = [page.index(text) for text in ("Pages</summary>", "docs/a.html", "Figures</summary>")]
+    assert places == sorted(places)
+    assert '<a href="../docs/results/r.html">results/r</a></details>' in page.replace("\n", "")
     assert "&lt;" in page and "<table>" in (site / "docs/results/r.html").read_text("utf-8")
 
 

@@ -1,6 +1,6 @@
 """Names of ops and arguments in recoup's sources, which no compiler checks against PyTorch.
 
-docs/new-pytorch.md lists all assumptions; those about headers are in test_headers.py.
+docs/maintainers/new-pytorch.md lists all assumptions; those about headers are in test_headers.py.
 """
 
 import re

@@ -11,7 +11,7 @@ VERSION = 12
 
 
 def record(*numbers: int) -> bytes:
-    """A tag and its numbers, as docs/trace-format.md has them."""
+    """A tag and its numbers, as docs/maintainers/trace-format.md has them."""
     data = bytearray()
     for number in numbers:
         while number > 0x7F:
