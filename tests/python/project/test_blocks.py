@@ -70,8 +70,8 @@ RUN_BY = {
 """Pages of which another test runs every block. The test names the page."""
 
 RUN_BY_PARTLY = {
-    ("docs/usage.md", 3): "tests/python/project/test_cpp_package.py",
-    ("docs/usage.md", 4): "tests/python/project/test_cpp_package.py",
+    ("docs/reference.md", 3): "tests/python/project/test_cpp_package.py",
+    ("docs/reference.md", 4): "tests/python/project/test_cpp_package.py",
     ("docs/verify.md", 2): "tests/python/verify/test_verify.py",
 }
 """The same for single blocks."""
@@ -89,7 +89,7 @@ NOT_RUN = {
     ("docs/maintainers/cuda-design.md", 2): "a drawing",
     ("docs/maintainers/life-of-an-op.md", 1): "a drawing",
     ("docs/pytest.md", 2): "a test suite; tests/python/project/test_pytest_plugin.py runs others",
-    ("docs/run.md", 2): "a summary with names for its numbers; docs/messages.md has real ones",
+    ("docs/commands.md", 2): "a summary with names for its numbers; docs/messages.md has real ones",
     ("docs/suggest.md", 2): "an output whose times belong to one machine",
     ("docs/suggest.md", 3): "an output whose times belong to one machine",
     ("docs/suggest.md", 5): "an output whose times belong to one machine",

@@ -113,7 +113,7 @@ def made_up_torch(folder: Path, version: str) -> Path:
 
 
 def test_the_documented_commands_build_and_run_the_example(tmp_path: Path) -> None:
-    text = (ROOT / "docs/usage.md").read_text("utf-8").partition("## From C++")[2]
+    text = (ROOT / "docs/reference.md").read_text("utf-8").partition("## From C++")[2]
     (commands,) = re.findall(r"```bash\n(.*?)```", text, re.S)
     (cmake,) = re.findall(r"```cmake\n(.*?)```", text, re.S)
     assert cmake in (ROOT / "examples/CMakeLists.txt").read_text("utf-8")
