@@ -58,7 +58,7 @@ def budget(
         has; growth beyond the reserve is charged to the budget. Each `with`, and each call of a
         decorated function, determines a share anew. None: the environment variable RECOUP_BUDGET,
         or `budget` in the table [tool.recoup] of pyproject.toml; then `spill` is taken from
-        RECOUP_SPILL or that table too, unless it is given. See docs/budgets.md.
+        RECOUP_SPILL or that table too, unless it is given. See docs/reference.md.
     device: the device whose memory is limited: "cpu", "cuda:0", or the index of a GPU. None: the
         current GPU if the program has already used CUDA, else the CPU. Each device can have one
         open scope.

@@ -1,4 +1,4 @@
-"""The terms that reports, pages and errors use; docs/glossary.md lists them too."""
+"""The terms that reports, pages and errors use; docs/reference.md lists them too."""
 
 WORDS = {
     "budget": "the most bytes that the tensors of a device may take while a scope is open",

@@ -1,4 +1,4 @@
-"""The exit codes of the command line. docs/command-line.md lists them.
+"""The exit codes of the command line. docs/commands.md lists them.
 
 Python uses 1 and 120, and a program in `recoup run` uses its own codes. sysexits.h defines 64 to
 78, test runners use 77 and 99, and `timeout`, shells and signals use 124 and above. So recoup's own

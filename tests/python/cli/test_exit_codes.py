@@ -14,7 +14,7 @@ from recoup.commands import exit_codes
 from recoup.commands.exit_codes import NOT_WRITTEN, OUT_OF_BUDGET
 from recoup.commands.misplaced import refused_option
 
-PAGE = Path(__file__).parents[3] / "docs" / "command-line.md"
+PAGE = Path(__file__).parents[3] / "docs" / "commands.md"
 
 
 def run(

@@ -70,13 +70,14 @@ RUN_BY = {
 """Pages of which another test runs every block. The test names the page."""
 
 RUN_BY_PARTLY = {
-    ("docs/reference.md", 3): "tests/python/project/test_cpp_package.py",
     ("docs/reference.md", 4): "tests/python/project/test_cpp_package.py",
+    ("docs/reference.md", 5): "tests/python/project/test_cpp_package.py",
     ("docs/verify.md", 2): "tests/python/verify/test_verify.py",
 }
 """The same for single blocks."""
 
 NOT_RUN = {
+    ("docs/commands.md", 5): "a summary with names for its numbers; docs/messages.md has real ones",
     ("docs/compile.md", 1): "compiling takes long; the recipe `Compiled blocks` runs the same",
     ("docs/cuda.md", 1): "needs a GPU; tests/python/gpu runs the same calls",
     ("docs/frameworks.md", 1): "needs a framework; tests/frameworks runs the same calls",
@@ -89,7 +90,6 @@ NOT_RUN = {
     ("docs/maintainers/cuda-design.md", 2): "a drawing",
     ("docs/maintainers/life-of-an-op.md", 1): "a drawing",
     ("docs/pytest.md", 2): "a test suite; tests/python/project/test_pytest_plugin.py runs others",
-    ("docs/commands.md", 2): "a summary with names for its numbers; docs/messages.md has real ones",
     ("docs/suggest.md", 2): "an output whose times belong to one machine",
     ("docs/suggest.md", 3): "an output whose times belong to one machine",
     ("docs/suggest.md", 5): "an output whose times belong to one machine",
@@ -110,7 +110,6 @@ BEFORE = {
     "README.md": (
         "layers = model\ndef model(batch): return (layers(batch) - batch).square().mean()\n"
     ),
-    "docs/command-line.md": "import warnings\n",
     "docs/maintainers/debug-a-replay.md": (  # evicts all values after each op
         "model, loader = model[:2], loader[:1]\noptimizer = torch.optim.AdamW(model.parameters())\n"
     ),
@@ -121,6 +120,7 @@ BEFORE = {
         "trace = recoup.Trace.read('run.rtrace')\n"
         "budget_bytes = trace.step().unbudgeted_peak_bytes()\n"
     ),
+    "docs/reference.md": "import warnings\n",
 }
 """What runs before the blocks of a page, after the program of docs/recipes.md and `train`."""
 
@@ -128,7 +128,7 @@ SAID = {
     "recoup run: error: unknown option --bugdet; did you mean --budget?": "run --bugdet 2GiB a.py",
     "recoup run: error: --budget needs a value: --budget SIZE": "run --budget",
 }
-"""Lines of docs/command-line.md, and the arguments that the command line answers so."""
+"""Lines of docs/commands.md, and the arguments that the command line answers so."""
 
 LABELS = {"recoup in N %", "recoup in 100 %"}
 """Names of rows in the tables of docs/research/bench-real.md, which look like commands."""
@@ -194,7 +194,7 @@ def test_the_command_line_says_what_the_page_says(
 
 
 def said_lines(block: Block) -> bool:
-    return block.page == "docs/command-line.md" and set(block.text.splitlines()) <= SAID.keys()
+    return block.page == "docs/commands.md" and set(block.text.splitlines()) <= SAID.keys()
 
 
 # ---- commands ----

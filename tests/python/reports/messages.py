@@ -35,8 +35,8 @@ message. `tests/python/reports/test_messages.py` fails if a message differs or i
 
 An entry shows the code or the command that triggers the message, the kind of the message, the
 source file that it comes from, and its text. Values that differ between runs and machines are in
-capitals: `TIME`, `RATIO`, `SIZE`, `N`, `DIR`. [glossary.md](glossary.md) explains the terms,
-[command-line.md](command-line.md) the exit codes.
+capitals: `TIME`, `RATIO`, `SIZE`, `N`, `DIR`. [reference.md](reference.md#terms) explains the
+terms, [commands.md](commands.md#exit-codes) the exit codes.
 """
 
 
