@@ -307,7 +307,7 @@ def add_holes(commands: Any) -> None:
     parser.set_defaults(measure=measure_holes)
     parser.add_argument("--traces", type=Path, nargs="+", default=[], metavar="FILE")
     parser.add_argument(
-        "--live", nargs="+", default=[], metavar="NET", help="see docs/results/holes.md"
+        "--live", nargs="+", default=[], metavar="NET", help="see docs/results/budgets.md"
     )
     parser.add_argument("--policy", help="see `recoup policies` (default: that of recoup.budget)")
     parser.add_argument(

@@ -1,6 +1,6 @@
 // A model of the simulator that the authors of DTR published (ICLR 2021), for comparison with their
 // figures. It shares nothing with the engine: it has no pool, replays in another order, and treats
-// a view as an op to be replayed. docs/research/dtr-simulator.md has its rules.
+// a view as an op to be replayed. docs/research/dtr.md has its rules.
 //
 //   tensor    a result of an op; a view is a tensor of its argument's storage
 //   storage   the unit of eviction: its tensors are evicted together and restored one by one

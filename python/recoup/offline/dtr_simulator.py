@@ -11,7 +11,7 @@ from recoup.stats import Stats
 class DtrProgram:
     """A log of the DTR authors under the rules of their simulator: no pool, views are replayed.
 
-    docs/research/dtr-simulator.md describes the rules. To run a log in recoup's engine use
+    docs/research/dtr.md describes the rules. To run a log in recoup's engine use
     `read_dtr_log`.
     """
 

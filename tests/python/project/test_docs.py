@@ -156,7 +156,7 @@ def test_the_readme_states_measured_figures() -> None:
 def test_the_page_of_choices_states_measured_figures() -> None:
     page = (DOCS / "choose.md").read_text(encoding="utf-8")
     results = DOCS / "results"
-    alternatives = (results / "alternatives.md").read_text(encoding="utf-8")
+    alternatives = (DOCS / "research" / "alternatives.md").read_text(encoding="utf-8")
     compiled = (results / "compile.md").read_text(encoding="utf-8")
     generated = (results / "spilling.md").read_text(encoding="utf-8")
     rows = [
