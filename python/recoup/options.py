@@ -58,7 +58,7 @@ class Options:
     """Resident part of results that do not fit in the budget, in the units of `budget`, from
     "16MiB" to "4GiB". Such a result is in a file in `spill_dir`, and the parts that an op accesses
     are read and written while it runs. For budgets of the CPU. None: an op whose result does not
-    fit fails. See docs/paged-results.md."""
+    fit fails. See docs/large-ops.md."""
     small_result_bytes: int = 1024
     """Results of at most this many bytes are non-recomputable, because their lineage would take
     more memory than they do."""
