@@ -28,8 +28,8 @@ _SCRIPTS = ("texts.js", "sweep.js", "paint.js", "chart.js", "tables.js", "page.j
 def render(report: Mapping[str, Any]) -> str:
     """The page's text, to be written to a file as UTF-8. It needs no other file and no network.
 
-    `report` has the form that docs/page.md describes: sizes in bytes, times in nanoseconds. Names
-    in it may be any text; none is interpreted as HTML or as a script.
+    `report` has the form that docs/maintainers/report-format.md describes: sizes in bytes, times in
+    nanoseconds. Names in it may be any text; none is interpreted as HTML or as a script.
 
     Raises ValueError or TypeError that says where, for a report of another shape.
     """
