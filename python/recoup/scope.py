@@ -89,7 +89,7 @@ def budget(
         children of one parent, such as the ranks of torchrun. "group:name": all processes of this
         user that give this name. Memory that one process does not use is for the others; memory
         of worker processes is charged, too. For a size and the CPU. See `Run.shared_budget` and
-        docs/shared-budgets.md.
+        docs/processes.md.
     trace: file to which the program's ops are recorded; see `recoup.trace`.
     options: tuning and ablations. None: `Options()`.
 

@@ -78,18 +78,15 @@ RUN_BY_PARTLY = {
 
 NOT_RUN = {
     ("docs/commands.md", 5): "a summary with names for its numbers; docs/messages.md has real ones",
-    ("docs/compile.md", 1): "compiling takes long; the recipe `Compiled blocks` runs the same",
+    ("docs/commands.md", 9): "a test suite; tests/python/project/test_pytest_plugin.py runs others",
     ("docs/cuda.md", 1): "needs a GPU; tests/python/gpu runs the same calls",
     ("docs/frameworks.md", 1): "needs a framework; tests/frameworks runs the same calls",
     ("docs/frameworks.md", 2): "needs a framework; tests/frameworks runs the same calls",
-    (
-        "docs/shared-budgets.md",
-        3,
-    ): "an example; tests/python/scopes/test_shared_live.py has such one",
+    ("docs/frameworks.md", 3): "compiling takes long; the recipe `Compiled blocks` runs the same",
     ("docs/maintainers/cuda-design.md", 1): "a drawing",
     ("docs/maintainers/cuda-design.md", 2): "a drawing",
     ("docs/maintainers/life-of-an-op.md", 1): "a drawing",
-    ("docs/pytest.md", 2): "a test suite; tests/python/project/test_pytest_plugin.py runs others",
+    ("docs/processes.md", 3): "an example; tests/python/scopes/test_shared_live.py has such one",
     ("docs/suggest.md", 2): "an output whose times belong to one machine",
     ("docs/suggest.md", 3): "an output whose times belong to one machine",
     ("docs/suggest.md", 5): "an output whose times belong to one machine",
