@@ -123,6 +123,12 @@ def test_every_page_is_linked_from_the_first_page_of_its_folder() -> None:
     assert lost == []
 
 
+@pytest.mark.parametrize("folder", ["", "maintainers", "research", "results"])
+def test_a_first_page_says_in_ten_lines_what_to_read(folder: str) -> None:
+    start = (DOCS / folder / "README.md").read_text(encoding="utf-8").partition("\n## ")[0]
+    assert 3 <= len(re.findall(r"^\d+\. \[", start, re.M)) <= 10
+
+
 def test_every_first_page_is_linked_from_the_one_for_users_or_for_maintainers() -> None:
     firsts = [DOCS / "README.md", DOCS / "maintainers" / "README.md"]
     linked = {(page.parent / link).resolve() for page in firsts for link in links(page)}
