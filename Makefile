@@ -4,7 +4,9 @@
 PYTHON ?= python3
 # The PyTorch for development. Any version in pyproject.toml's range works: make test-torch TORCH=2.14.1
 TORCH := $(shell sed -n 's/^torch==//p' requirements-torch.txt)
+# Wheels are made for each of these versions of PyTorch and each of these Pythons.
 WHEELS := $(TORCH)
+PYTHONS := $(PYTHON)
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet --quiet
@@ -105,8 +107,8 @@ test-frameworks: $(SETUP_DONE) ## training with frameworks, in an environment of
 test-peer: build ## test suites of other projects, plain and in scopes: SUITE=folder MODE="force dflt"
 	$(BIN)/python tools/peer_tests $(SUITE) $(if $(MODE),--mode $(MODE)) $(ARGUMENTS)
 
-wheels: $(PACKAGES_DONE) ## dist/: the sdist and a wheel for each minor version of PyTorch: WHEELS="2.13.0 2.14.1"
-	tools/wheels.sh $(PYTHON) $(BIN)/python $(WHEELS)
+wheels: $(PACKAGES_DONE) ## dist/: the sdist and wheels: WHEELS="2.13.0 2.14.1" PYTHONS="python3.10 python3.12"
+	PYTHONS="$(PYTHONS)" tools/wheels.sh $(BIN)/python $(WHEELS)
 
 wheels-arm64: $(PACKAGES_DONE) ## dist/: the same wheels for Linux on arm64, cross-compiled; as root
 	tools/wheels_arm64.sh $(BIN)/python $(WHEELS)

@@ -71,5 +71,5 @@ arm64_wheel() {
       -DPython_INCLUDE_DIR=$root/usr/include/python3.11 -DPython_SOABI=cpython-311-aarch64-linux-gnu" \
     _PYTHON_HOST_PLATFORM=linux-aarch64 SETUPTOOLS_EXT_SUFFIX=.cpython-311-aarch64-linux-gnu.so \
     "$1" -m pip --disable-pip-version-check --quiet wheel --no-build-isolation --no-deps \
-    -C build-dir="build/arm64/torch-$2" -w "$3" .
+    --config-settings build-dir="build/arm64/torch-$2" -w "$3" .
 }

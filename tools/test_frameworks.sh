@@ -12,6 +12,6 @@ folder=$PWD/build/frameworks
 . tools/torch_venv.sh
 torch_venv "$python" "$folder" "$version" -r requirements-frameworks.txt
 export PATH="$venv/bin:$PATH"
-$pip install --no-build-isolation --no-deps --force-reinstall -C build-dir="$folder/build" .
+$pip install --no-build-isolation --no-deps --force-reinstall --config-settings build-dir="$folder/build" .
 [ $# -gt 0 ] || set -- tests/frameworks
 exec "$venv/bin/python" -m pytest -p no:cacheprovider "$@"

@@ -8,11 +8,11 @@ python=$1
 version=$2
 shift 2
 cd "$(dirname "$0")/.."
-folder=$PWD/build/torch-$version
 . tools/torch_venv.sh
+torch_folder "$python" "$version"
 torch_venv "$python" "$folder" "$version" -r requirements-dev.txt
 export PATH="$venv/bin:$PATH"
-$pip install --no-build-isolation --no-deps --force-reinstall -C build-dir="$folder/build" .
+$pip install --no-build-isolation --no-deps --force-reinstall --config-settings build-dir="$folder/build" .
 cmake --build "$folder/build" --target recoup_test_device
 RECOUP_TEST_DEVICE=$(find "$folder/build" -name '_test_device*.so')
 export RECOUP_TEST_DEVICE

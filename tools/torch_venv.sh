@@ -1,7 +1,13 @@
-# To be sourced. Makes an environment in FOLDER/venv with that PyTorch and the packages in pip's arguments;
-# sets venv and pip.
+# To be sourced. Environments with other versions of PyTorch and of Python.
 #
+#     torch_folder PYTHON VERSION          sets folder, where this pair of versions is built
 #     torch_venv PYTHON FOLDER VERSION [argument of pip]...
+#                                          makes an environment in FOLDER/venv with that PyTorch and the
+#                                          packages in pip's arguments; sets venv and pip
+torch_folder() {
+  folder=$PWD/build/torch-$2-$("$1" -c "import sys; print('cp%d%d' % sys.version_info[:2])")
+}
+
 torch_venv() {
   venv=$2/venv
   pip="$venv/bin/pip --disable-pip-version-check --quiet"

@@ -168,7 +168,7 @@ py::dict refusal_dict(const Refusal& refusal) {
 }  // namespace
 
 std::uint32_t program_line() {
-  if (Py_IsInitialized() == 0 || _Py_IsFinalizing() != 0) {
+  if (!interpreter_runs()) {
     return Maker::kNone;
   }
   const py::gil_scoped_acquire gil;

@@ -21,6 +21,16 @@ namespace recoup {
 
 namespace py = pybind11;
 
+// Whether code of Python may run. The function is public since Python 3.13.
+inline bool interpreter_runs() {
+#if PY_VERSION_HEX >= 0x030d0000
+  const bool ends = Py_IsFinalizing() != 0;
+#else
+  const bool ends = _Py_IsFinalizing() != 0;
+#endif
+  return Py_IsInitialized() != 0 && !ends;
+}
+
 [[noreturn]] void throw_python(const OutOfBudgetReport& report);
 [[noreturn]] void throw_os_error(const std::system_error& error);
 

@@ -39,7 +39,7 @@ class PythonCall final : public CompiledCall {
  public:
   explicit PythonCall(py::object function) : function_(std::move(function)) {}
   ~PythonCall() override {
-    if (Py_IsInitialized() != 0 && _Py_IsFinalizing() == 0) {
+    if (interpreter_runs()) {
       const py::gil_scoped_acquire gil;
       function_ = py::object();
     } else {

@@ -3,7 +3,8 @@
 import importlib
 import json
 import shlex
-from importlib.metadata import PackageNotFoundError, distribution
+import sys
+from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
 from urllib.parse import unquote, urlparse
 
@@ -40,18 +41,24 @@ def minor(version: str) -> str:
 def _sentence(found: str) -> str:
     return (
         f"recoup was built for PyTorch {minor(TORCH_VERSION)}, but PyTorch {found} is installed: "
-        f"{_remedy()}"
+        f"{_remedy(found)}"
     )
 
 
-def _remedy() -> str:
+def _remedy(found: str) -> str:
     """The command that fixes a version mismatch, for the way in which recoup was installed."""
     folder, editable = _source()
     if folder is None:
-        version = f"{minor(TORCH_VERSION)}.*"
-        return f'run pip install "torch=={version}", or install the recoup build for your PyTorch'
+        torch_built_for = f"torch=={minor(TORCH_VERSION)}.*"
+        return f'run pip install "{torch_built_for}", or install the wheel {_wheel(found)}'
     place = f"-e {shlex.quote(folder)}" if editable else shlex.quote(folder)
     return f"rebuild recoup with pip install --force-reinstall --no-deps {place}"
+
+
+def _wheel(found: str) -> str:
+    """The start of the name of the wheel for a version of PyTorch and this Python."""
+    release = version("recoup").partition("+")[0]
+    return f"recoup-{release}+torch{minor(found)}-cp{sys.version_info[0]}{sys.version_info[1]}"
 
 
 def _source() -> tuple[str | None, bool]:

@@ -1,6 +1,7 @@
 """Runs ops on large operands repeatedly with several threads; one JSON line per operator.
 
-    python threads_worker.py [--repeat 30] [--samples 2] [--share 8 --seed 0] [--only NAME ...]
+    python threads_worker.py [--repeat 30] [--samples 2] [--calls 3] [--all-calls 12]
+                             [--share 8 --seed 0] [--only NAME ...]
 
 The samples of operators are below PyTorch's grain size, so their kernels use one thread. Each op
 that a sample calls is therefore repeated on larger operands: every tensor is tiled along the same
@@ -15,6 +16,7 @@ import os
 import random
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -102,11 +104,14 @@ def variants(func: Any, given: Any) -> Iterator[Any]:
 class Repeated(TorchDispatchMode):
     """Runs each op several times on large operands before the program runs it."""
 
-    def __init__(self, repeat: int, per_op: int, report: dict[str, Any]) -> None:
+    def __init__(
+        self, repeat: int, per_op: int, report: dict[str, Any], done: frozenset[str]
+    ) -> None:
         super().__init__()
         self._repeat = repeat
         self._per_op = per_op
         self._report = report
+        self._done = done
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
@@ -122,7 +127,7 @@ class Repeated(TorchDispatchMode):
         )
         key = f"{func} {' '.join(dtypes)}"
         tried = self._report["tried"]
-        if tried.get(key, 0) >= self._per_op:
+        if key in self._done or tried.get(key, 0) >= self._per_op:
             return
         state = torch.get_rng_state()
         for large in variants(func, given):
@@ -156,7 +161,9 @@ class Repeated(TorchDispatchMode):
         return True
 
 
-def run_op(op: Any, limit: int | None, repeat: int, per_op: int) -> dict[str, Any]:
+def run_op(
+    op: Any, limit: int | None, repeat: int, per_op: int, done: frozenset[str]
+) -> dict[str, Any]:
     report: dict[str, Any] = {"found": {}, "tried": {}}
     for dtype in DTYPES:
         if dtype not in op.supported_dtypes("cpu"):
@@ -166,7 +173,7 @@ def run_op(op: Any, limit: int | None, repeat: int, per_op: int) -> dict[str, An
         samples = op.sample_inputs("cpu", dtype, requires_grad=differentiable)
         for sample in itertools.islice(samples, limit):
             for _, variant in variants_of(op, sample):
-                with Repeated(repeat, per_op, report):
+                with Repeated(repeat, per_op, report, done):
                     try:
                         variant(op, (sample.input, sample.args, sample.kwargs))
                     except Exception:
@@ -193,6 +200,7 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=30, help="runs of each call")
     parser.add_argument("--samples", type=int, help="of each operator and dtype; all by default")
     parser.add_argument("--calls", type=int, default=3, help="calls of each op and its dtypes")
+    parser.add_argument("--all-calls", type=int, help="the same over all operators; no limit")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--share", type=int, default=1, help="run 1/N of the operators")
     parser.add_argument("--seed", type=int, default=0, help="which share")
@@ -202,19 +210,32 @@ def main() -> None:
     torch.set_num_threads(1)  # a forked child cannot use the parent's threads
     warnings.simplefilter("ignore")
     chosen = random.Random(args.seed).sample(range(len(op_db)), len(op_db) // args.share)
+    tried: Counter[str] = Counter()
     for index in sorted(chosen):
         op = op_db[index]
         if (args.only and op.name not in args.only) or (args.indexed and not has_indices(op)):
             continue
+        done = frozenset(
+            key for key, calls in tried.items() if args.all_calls and calls >= args.all_calls
+        )
         # Tiled operands may be invalid in a way that PyTorch does not check.
+        read, write = os.pipe()
         child = os.fork()
         if child == 0:
             torch.set_num_threads(args.threads)
-            report = run_op(op, args.samples, args.repeat, args.calls)
-            print(json.dumps({"done": op.full_name, **report}), flush=True)
+            report = run_op(op, args.samples, args.repeat, args.calls, done)
+            with open(write, "w", encoding="utf-8") as pipe:
+                json.dump(report, pipe)
             os._exit(0)
+        os.close(write)
+        with open(read, encoding="utf-8") as pipe:
+            text = pipe.read()
         if os.waitpid(child, 0)[1] != 0:
             print(json.dumps({"crashed": op.full_name}), flush=True)
+            continue
+        report = json.loads(text)
+        tried.update(report["tried"])
+        print(json.dumps({"done": op.full_name, **report}), flush=True)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import json
 import shutil
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
 from typing import NoReturn
@@ -65,7 +66,12 @@ def test_the_error_has_the_command_for_this_installation(
     said = installed_from(monkeypatch, {"url": url, "dir_info": {}})
     assert said.endswith(f"{again}'{folder}'")
     torch_again = f'pip install "torch=={BUILT}.*"'
-    assert torch_again in installed_from(monkeypatch, None)
+    said = installed_from(monkeypatch, None)
+    # The name of a file that `make wheels` makes.
+    tag = f"cp{sys.version_info[0]}{sys.version_info[1]}"
+    assert torch_again in said
+    release = version("recoup").partition("+")[0]
+    assert said.endswith(f"or install the wheel recoup-{release}+torch9.9-{tag}")
     wheel = {"url": "file:///recoup.whl", "archive_info": {}}
     assert torch_again in installed_from(monkeypatch, wheel)
     shutil.rmtree(folder)
