@@ -401,7 +401,7 @@ void bind_functions(py::module_& module) {
 PYBIND11_MODULE(_C, module) {
   module.attr("__version__") = RECOUP_VERSION;
   static constexpr recoup::InterpreterLock kGil{
-      .running = interpreter_runs,
+      .running = &recoup::interpreter_runs,
       .release = []() -> void* {
         const bool held = Py_IsInitialized() != 0 && PyGILState_Check() == 1;
         return held ? static_cast<void*>(PyEval_SaveThread()) : nullptr;
