@@ -65,6 +65,12 @@ void StepRecorder::add_storage(StorageId id, const HeldStorage& storage) {
   for (std::int32_t pin = 0; pin < storage.user_pins; ++pin) {
     recorder_.on_pin(id);
   }
+  if (value.flags.stays) {
+    recorder_.on_rule(id, StorageRule::kStays);
+  }
+  if (value.flags.off_tier) {
+    recorder_.on_rule(id, StorageRule::kOffTier);
+  }
   if (value.escaped) {
     recorder_.on_escape(id);
   }

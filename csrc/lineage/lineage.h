@@ -29,7 +29,7 @@ enum class Residency : std::uint8_t {
   kLost,      // has no bytes and cannot be replayed; its record is about to be removed
 };
 
-// What the engine notes on a value. The lineage neither reads nor writes it.
+// What the engine notes on a value. The lineage does not write it, and reads only `stays`.
 struct EngineFlags {
   bool among_outside = false;     // external, and part of Options::outside or in paged memory
   bool kept : 1 = false;          // a schedule wants its bytes, even if it is not needed
@@ -38,6 +38,8 @@ struct EngineFlags {
   bool changed : 1 = false;       // Note [State]: its storage was changed before, after it was read
   bool frozen : 1 = false;        // non-recomputable, but would not be in every budget
   bool dead_source : 1 = false;   // non-recomputable, in the pool, and without a storage
+  bool stays : 1 = false;         // Note [Rules]: it must not be evicted
+  bool off_tier : 1 = false;      // Note [Rules]: it must not be spilled
   NoReplay why = NoReplay::kNone;  // of a non-recomputable value
 };
 
@@ -81,7 +83,7 @@ struct Value {
   // Its bytes may be freed: a replay or the spill tier can restore them.
   [[nodiscard]] bool evictable() const {
     return (spillable || recomputable()) && hard_pins == 0 && resident() && block.valid() &&
-           !escaped;
+           !escaped && !flags.stays;
   }
   // Its block may move as far as the metadata show: the device may still refuse. Asking the device
   // for every block of every plan took as long as the ops of a net with many small ones.

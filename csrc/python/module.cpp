@@ -259,6 +259,12 @@ void bind_engine(py::module_& module) {
             });
           },
           py::arg("names"))
+      .def(
+          "add_rule",
+          [](Budget& self, std::uint32_t number, int rule) {
+            translated([&] { self.add_rule(number, static_cast<StorageRule>(rule)); });
+          },
+          py::arg("module"), py::arg("rule"))
       .def("attribution", [](const Budget& self) { return dict_of(self.attribution()); })
       .def("copy_waits", &copy_wait_list)
       .def("check", [](const Budget& self) { translated([&] { self.check(); }); });
@@ -297,6 +303,12 @@ void bind_functions(py::module_& module) {
            py::arg("bytes"))
       .def("release", [](Reservation& self) { translated([&] { self.release(); }); });
   module.def("alias_of", &alias_of, py::arg("storage"));
+  module.def(
+      "set_rule",
+      [](const at::Tensor& tensor, int rule) {
+        translated([&] { set_rule(tensor, static_cast<StorageRule>(rule)); });
+      },
+      py::arg("tensor"), py::arg("rule"));
   const auto tensor = py::arg("tensor");
   // PyTorch has this function in Python since 2.13.
   module.def(

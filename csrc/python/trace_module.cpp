@@ -208,6 +208,7 @@ constexpr std::pair<const char*, TraceEvent::Kind> kEventNames[] = {
     {"escape", TraceEvent::Kind::kEscape},
     {"escape_end", TraceEvent::Kind::kEscapeEnd},
     {"pin", TraceEvent::Kind::kPin},
+    {"rule", TraceEvent::Kind::kRule},
     {"unpin", TraceEvent::Kind::kUnpin},
     {"evict", TraceEvent::Kind::kEvict},
     {"disown", TraceEvent::Kind::kDisown},

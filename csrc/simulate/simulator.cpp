@@ -233,6 +233,10 @@ void Simulator::apply(const TraceEvent& event) {
     case EventKind::kLeave:
       engine_->user().leave_pool(storages_[event.index]);
       break;
+    case EventKind::kRule:
+      engine_->user().set_rule(storages_[event.index],
+                               static_cast<StorageRule>(event.size.count()));
+      break;
     case EventKind::kPin:
       pins_[event.index].push_back(engine_->user().pin(storages_[event.index]));
       break;

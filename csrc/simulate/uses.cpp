@@ -49,6 +49,7 @@ TraceUses::TraceUses(const Trace& trace) : starts_{Nanoseconds(0)} {
       case EventKind::kFree:
       case EventKind::kUnpin:
       case EventKind::kEscapeEnd:
+      case EventKind::kRule:
       case EventKind::kEvict:
       case EventKind::kLeave:
       case EventKind::kTime:

@@ -157,6 +157,7 @@ TraceGraph build_graph(const Trace& trace, Bytes small_result_bytes) {
       case Kind::kFree:
       case Kind::kUnpin:
       case Kind::kEscapeEnd:  // its last address stays
+      case Kind::kRule:
       case Kind::kTime:
       case Kind::kSegment:
       case Kind::kEvict:

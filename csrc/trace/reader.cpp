@@ -91,7 +91,7 @@ class TraceReader {
   void read_record() {
     const std::uint64_t tag = number();
     constexpr auto kFirst = static_cast<std::uint64_t>(RecordTag::kEvent);
-    constexpr auto kLast = kFirst + static_cast<std::uint64_t>(TraceEvent::Kind::kEscapeEnd);
+    constexpr auto kLast = kFirst + static_cast<std::uint64_t>(TraceEvent::Kind::kRule);
     constexpr auto kNone = kFirst + static_cast<std::uint64_t>(TraceEvent::Kind::kOp);
     if (tag == static_cast<std::uint64_t>(RecordTag::kName)) {
       read_name();
@@ -280,6 +280,10 @@ class TraceReader {
       case Kind::kAdopt:
       case Kind::kSegment:
         event.index = index();
+        event.size = Bytes(natural());
+        break;
+      case Kind::kRule:
+        event.index = storage(number());
         event.size = Bytes(natural());
         break;
       case Kind::kFree:

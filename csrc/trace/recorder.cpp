@@ -77,11 +77,11 @@ void TraceRecorder::tell_deferred() {
   deferred_list_ops_.clear();
 }
 
-void TraceRecorder::add(EventKind kind, StorageId storage) {
+void TraceRecorder::add(EventKind kind, StorageId storage, Bytes size) {
   if (get(storages_, storage.index()) == kNone) {
     return;  // the window of paged memory
   }
-  tell({.kind = kind, .index = storages_[storage.index()], .size = Bytes(0)});
+  tell({.kind = kind, .index = storages_[storage.index()], .size = size});
 }
 
 void TraceRecorder::on_step(std::string_view name) {

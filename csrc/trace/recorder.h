@@ -40,6 +40,9 @@ class TraceRecorder final : public Observer {
   void on_leave(StorageId storage) override { add(TraceEvent::Kind::kLeave, storage); }
   void on_pin(StorageId storage) override { add(TraceEvent::Kind::kPin, storage); }
   void on_unpin(StorageId storage) override { add(TraceEvent::Kind::kUnpin, storage); }
+  void on_rule(StorageId storage, StorageRule rule) override {
+    add(TraceEvent::Kind::kRule, storage, Bytes(static_cast<std::int64_t>(rule)));
+  }
   void on_evict_request(StorageId storage) override { add(TraceEvent::Kind::kEvict, storage); }
   void on_parts_begin(std::string_view name, std::span<const Part> parts) override;
   void on_parts_end() override;
@@ -78,7 +81,7 @@ class TraceRecorder final : public Observer {
 
   // The op of this thread. On worker threads of a kernel, which have no op, the op that began last.
   RunningOp& running();
-  void add(TraceEvent::Kind kind, StorageId storage);
+  void add(TraceEvent::Kind kind, StorageId storage, Bytes size = Bytes(0));
   void tell(const TraceEvent& event);
   void tell_deferred();
   void end_op(TraceOp op, std::span<const TraceFresh> fresh);

@@ -107,6 +107,7 @@ class StepCutter {
         break;
       case EventKind::kPin:
       case EventKind::kUnpin:
+      case EventKind::kRule:
       case EventKind::kDie:
       case EventKind::kDisown:
       case EventKind::kEscape:

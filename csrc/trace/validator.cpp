@@ -422,6 +422,12 @@ void TraceValidator::add_event(const TraceEvent& event) {
     case Kind::kEscapeEnd:
       end_escape(event.index);
       break;
+    case Kind::kRule:
+      (void)living(event.index);
+      if (event.size >= Bytes(kStorageRules)) {
+        fail(str_cat("unknown rule ", event.size.count()));
+      }
+      break;
     case Kind::kEvict:
     case Kind::kPart:
       (void)living(event.index);

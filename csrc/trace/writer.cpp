@@ -233,6 +233,10 @@ void TraceWriter::add_event(const TraceEvent& event) {
     case Kind::kScopeExit:
     case Kind::kPartsEnd:
       break;
+    case Kind::kRule:
+      put(distance(event.index));
+      put(natural(event.size.count()));
+      break;
     default:
       put(distance(event.index));
       break;

@@ -116,6 +116,9 @@ class RECOUP_API Budget {
   // Names the storage of a tensor if the budget manages it. `name` is an index into a table of the
   // caller, see NameId.
   void set_name(const at::Tensor& tensor, std::uint32_t name);
+  // Subjects what ops of the module make from now on to the rule. `module`: a number that is given
+  // to enter_module. Has no effect unless `attribute` was called.
+  void add_rule(std::uint32_t module, StorageRule rule);
   // The attribution so far, or of the whole scope once it has ended; empty unless `attribute` was
   // called.
   [[nodiscard]] Attribution attribution() const;
@@ -163,6 +166,9 @@ RECOUP_API bool is_resident(const at::Tensor& tensor);
 // Restores the tensor's bytes. Throws c10::OutOfMemoryError if they do not fit, and c10::Error if
 // they are evicted and this thread does not carry the scope; escape() and Pin do the same.
 RECOUP_API void materialize(const at::Tensor& tensor);
+// Subjects the tensor's storage to the rule until it dies; restores it before if it is evicted. Has
+// no effect outside of a scope.
+RECOUP_API void set_rule(const at::Tensor& tensor, StorageRule rule);
 // Whether code outside of recoup may already have the address of a tensor (kKnown) or not yet
 // (kNew). In the latter case its bytes may be moved out of the pool first.
 enum class Address : std::uint8_t { kKnown, kNew };

@@ -164,6 +164,7 @@ struct TraceEvent {
     // 0 in the order in which they appear.
     kSegment,
     kEscapeEnd,  // no code writes storage `index`, which escaped, any more
+    kRule,       // storage `index` is subject to the StorageRule with the number `size`
     kPlan,   // plan `index` comes into force, for the policy and the budget that it was made for
     kParts,  // op on lists `index` begins
   };

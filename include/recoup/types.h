@@ -123,6 +123,14 @@ using NameId = Id<struct NameTag>;
 // Id of a line of the program: an index into a table of the caller. Invalid if it is not known.
 using LineId = Id<struct LineTag>;
 
+// What a user forbids for a storage.
+enum class StorageRule : std::uint8_t {
+  kStays,    // it is not evicted
+  kOffTier,  // it is not written to the spill tier
+};
+// Number of rules.
+inline constexpr int kStorageRules = 2;
+
 // A number of bytes: 64 bits, signed so that a difference is exact. Interfaces use it instead of a
 // bare integer. Overflow is not checked: it needs 2^63 bytes.
 class Bytes {

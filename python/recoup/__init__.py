@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from recoup.options import PRESETS, Options
     from recoup.paged import PagedResults
     from recoup.rows import BudgetChange, CopyWait, Holder, KeptGraphs, ModuleWork, PinnedValue
+    from recoup.rules import Rules
     from recoup.run import Run
     from recoup.scope import budget, trace
     from recoup.shared import SharedBudget, SharedPart
@@ -58,6 +59,7 @@ __all__ = [
     "PinnedValue",
     "Policy",
     "RecoupWarning",
+    "Rules",
     "Run",
     "SharedBudget",
     "SharedPart",
@@ -100,6 +102,7 @@ _HOMES = {
     "PinnedValue": "rows",
     "Policy": "known_names",
     "RecoupWarning": "warning",
+    "Rules": "rules",
     "Run": "run",
     "PagedResults": "paged",
     "SharedBudget": "shared",

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import warnings
 import weakref
 from collections import Counter
 from pathlib import Path
@@ -43,9 +44,11 @@ from recoup.rows import (
     PinnedValue,
     why_pinned,
 )
+from recoup.rules import ModuleRules
 from recoup.setup import Setup
 from recoup.shared import SharedBudget
 from recoup.stats import Stats
+from recoup.warning import RecoupWarning
 
 
 class Run:
@@ -87,6 +90,7 @@ class Run:
             self._attribution = Attribution(
                 self._engine, lines=setup.lines, timeline=setup.timeline
             )
+        self._rules = None if setup.rules is None else ModuleRules(setup.rules, self._engine)
         # Stands for the run where a reference would keep it, and its tensors, alive.
         self._key = object()
         weakref.finalize(self, _forget, self._key).atexit = False
@@ -347,6 +351,8 @@ class Run:
         observers.enter(self._key)
         if self._attribution:
             self._attribution.enter(self._key)
+        if self._rules:
+            self._rules.enter()
         if self._adjuster is not None:
             self._adjuster.start()  # a thread that starts later would withdraw the offers
         if self._brings_in:
@@ -410,6 +416,8 @@ class Run:
         self._note_failure(None, "exit")
 
     def _last_look(self) -> None:
+        for sentence in self._rules.unmatched() if self._rules else ():
+            warnings.warn(sentence, RecoupWarning, stacklevel=4)
         if self._attribution:
             self._attribution.name_all()
         self._pinned = self._engine.pinned()
@@ -450,6 +458,8 @@ class Run:
         observers.leave(self._key)
         if self._attribution:
             self._attribution.leave(self._key)
+        if self._rules:
+            self._rules.leave()
         self._kept_graphs = compiled.kept_since(self._graphs_before)
         # On an evicted storage some entry points without wrappers would end the process.
         if not self._engine.suspended():

@@ -19,6 +19,7 @@ from recoup.budgets import Budget
 from recoup.hints import did_you_mean, hint_keywords
 from recoup.known_names import core_policies
 from recoup.options import Options, Profile
+from recoup.rules import Rules
 from recoup.setup import Setup
 from recoup.warning import RecoupWarning
 
@@ -42,6 +43,7 @@ def budget(
     trace: str | os.PathLike[str] | None = None,
     adapt: bool = False,
     share: str | None = None,
+    rules: Rules | None = None,
     options: Options | None = None,
 ) -> Budget:
     """Returns a scope in which tensor memory never exceeds `budget`.
@@ -91,6 +93,8 @@ def budget(
         of worker processes is charged, too. For a size and the CPU. See `Run.shared_budget` and
         docs/processes.md.
     trace: file to which the program's ops are recorded; see `recoup.trace`.
+    rules: what must not be evicted or spilled, by module; implies `profile="modules"`. A name that
+        no called module has gives a RecoupWarning when the scope ends. See `Rules`.
     options: tuning and ablations. None: `Options()`.
 
     Raises ValueError or TypeError that says what is allowed, and RuntimeError if a GPU cannot have
@@ -119,6 +123,7 @@ def budget(
         check_share(share)
         _check_shared(budget, is_size=percent is None, adapts=adapt)
     _check_policy(policy, options.kinetic)
+    _check_rules(rules, spills=spill is not None)
     tuning = dict(vars(options))
     block_size_bytes = 0
     if (block_size := tuning.pop("block_size")) is not None:
@@ -149,7 +154,8 @@ def budget(
             device=on,
             trace=to,
             decisions="decisions" in recorded,
-            modules=bool(recorded - {"decisions"}),
+            modules=bool(recorded - {"decisions"}) or rules is not None,
+            rules=rules,
             lines="lines" in recorded,
             timeline="timeline" in recorded,
             share=percent,
@@ -188,6 +194,18 @@ def _checked(options: Options | None) -> Options:
             "options=recoup.Options(...)"
         )
     return options
+
+
+def _check_rules(rules: object, *, spills: bool) -> None:
+    if rules is None:
+        return
+    if not isinstance(rules, Rules):
+        raise TypeError(
+            f"rules must be a recoup.Rules or None; got {type(rules).__name__}: write "
+            "rules=recoup.Rules(...)"
+        )
+    if rules.spill_only is not None and not spills:
+        raise ValueError("rules.spill_only needs a spill tier: give spill=SIZE")
 
 
 def _recorded(profile: Profile | Collection[Profile] | None) -> set[str]:

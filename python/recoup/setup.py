@@ -6,6 +6,7 @@ import torch
 
 from recoup import _C
 from recoup._memory.share_text import Share
+from recoup.rules import Rules
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -24,6 +25,8 @@ class Setup:
     """Whether the program line that ran each op is recorded."""
     timeline: bool = False
     """Whether the time of each event is recorded."""
+    rules: Rules | None = None
+    """What must not be evicted or spilled, by module; None: no rules."""
     adapts: bool = False
     """Whether the budget follows the memory that the machine has."""
     shared_as: str | None = None

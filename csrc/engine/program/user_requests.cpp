@@ -174,6 +174,27 @@ void UserRequests::unpin(const PinTicket& ticket) noexcept {
   replayer_.release(one);
 }
 
+void UserRequests::set_rule(StorageId storage, StorageRule rule) {
+  const EngineFlags& flags = lineage_[values_.current(storage)].flags;
+  if (rule == StorageRule::kStays ? flags.stays : flags.off_tier) {
+    return;
+  }
+  const ValueId one[] = {values_.current(storage)};
+  replayer_.acquire(one);
+  if (rule == StorageRule::kStays) {
+    lineage_[one[0]].flags.stays = true;
+  } else {
+    lineage_[one[0]].flags.off_tier = true;
+    values_.set_spillable(one[0], false);
+    without_copy(one[0]);
+  }
+  replayer_.release(one);
+  candidates_.update(one[0]);
+  if (context_.observer != nullptr) {
+    context_.observer->on_rule(storage, rule);
+  }
+}
+
 // Acquires all live storages at once, so that none is evicted to make room for another.
 void UserRequests::materialize_all() {
   if (context_.observer != nullptr) {
@@ -317,6 +338,8 @@ PinnedRow UserRequests::pinned_row(ValueId id, const Value& value) const {
     row.line = has_line ? values_[value.storage].address_line : LineId();
   } else if (value.storage.valid() && values_[value.storage].user_pins > 0) {
     row.by = "pin";
+  } else if (value.flags.stays) {
+    row.by = "a rule";
   } else if (value.hard_pins > 0) {
     row.by = "a running op";
   } else {

@@ -31,6 +31,11 @@ namespace recoup::detail {
 // the exit would fail for a program whose budget is too small, or only just large enough. So the
 // device lends a tier, a file, for the rest of the scope, which is its exit.
 
+// Note [Rules]
+// A user may forbid that a storage is evicted, or that it is spilled. The rule holds for all
+// contents of the storage until it dies. Unlike a pin, no code knows the address: the block may
+// move. At the exit of a scope, a lent tier holds no storage that must not be spilled.
+
 class UserRequests {
  public:
   struct Parts {
@@ -76,6 +81,8 @@ class UserRequests {
   [[nodiscard]] PinTicket pin(StorageId storage);
   // Does nothing if the storage is gone: its pins ended with it.
   void unpin(const PinTicket& ticket) noexcept;
+  // Note [Rules]. Of a storage that `rule` applies to already, nothing changes.
+  void set_rule(StorageId storage, StorageRule rule);
   // Makes every live storage resident and its value non-recomputable. Throws OutOfBudget; nothing
   // is lost then.
   void materialize_all();

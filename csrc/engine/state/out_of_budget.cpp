@@ -41,10 +41,12 @@ Bytes OutOfBudgetReporter::all_resident() const {
 void OutOfBudgetReporter::add_spill_tier(OutOfBudgetReport& report) const {
   std::string why;
   Bytes refused{0};
+  Bytes forbidden{0};
   context_.lineage.for_each_value([&](ValueId, const Value& value) {
     const bool could =
         !value.recomputable() && value.block.valid() && context_.tier.takes(value.nbytes);
-    refused += could && !value.spillable ? value.size : Bytes(0);
+    (value.flags.off_tier ? forbidden : refused) +=
+        could && !value.spillable ? value.size : Bytes(0);
   });
   if (context_.tier.closed()) {
     why = "the spill tier could not be written, so nothing more is spilled";
@@ -54,6 +56,9 @@ void OutOfBudgetReporter::add_spill_tier(OutOfBudgetReport& report) const {
                   recoup::to_string(context_.options.spill));
     report.tier_full = true;
     report.next_spill = context_.options.spill + with_quarter(refused);
+  } else if (forbidden > Bytes(0)) {
+    why = str_cat(recoup::to_string(forbidden),
+                  " that cannot be recomputed must not be spilled, by the rules of this run");
   } else if (context_.options.spill == Bytes(0) &&
              report.non_recomputable > Bytes(report.budget.count() / kWorthATier)) {
     report.next_spill = with_quarter(report.non_recomputable);
@@ -132,7 +137,9 @@ OutOfBudgetReport OutOfBudgetReporter::report_of(Bytes budget, Bytes asked,
       .immovable = enough_.immovable()};
   report.least = context_.charges.external + asked +
                  (context_.replaying ? Bytes(0) : context_.charges.kernel_held);
+  Bytes kept{0};
   context_.lineage.for_each_value([&](ValueId, const Value& value) {
+    kept += value.flags.stays ? value.size : Bytes(0);
     if (!value.block.valid()) {
       // Bytes outside the pool that no storage refers to could be freed.
       report.least -=
@@ -142,10 +149,10 @@ OutOfBudgetReport OutOfBudgetReporter::report_of(Bytes budget, Bytes asked,
       return;
     }
     const bool stays = !value.recomputable() && !value.flags.frozen && !value.spillable;
-    if (value.storage.valid() && (stays || value.fixed > 0)) {
+    if (value.storage.valid() && (stays || value.fixed > 0 || value.flags.stays)) {
       report.least += value.size;
     }
-    if (value.hard_pins > 0 || value.escaped) {
+    if (value.hard_pins > 0 || value.escaped || value.flags.stays) {
       report.pinned += value.size;
     } else if (!value.recomputable() && !value.spillable) {
       report.non_recomputable += value.size;
@@ -154,6 +161,10 @@ OutOfBudgetReport OutOfBudgetReporter::report_of(Bytes budget, Bytes asked,
     }
   });
   add_spill_tier(report);
+  if (kept > Bytes(0)) {
+    report.reason += str_cat(report.reason.empty() ? "" : "; ", "the rules of this run keep ",
+                             recoup::to_string(kept));
+  }
   if (context_.more != nullptr) {
     report.reason += str_cat(report.reason.empty() ? "" : "; ", context_.more->reason());
     report.shared = context_.more->total();

@@ -247,6 +247,7 @@ ValueId Values::remove_storage(StorageId storage) {
   set_immovable(storages_[storage], false);
   storages_.remove(storage);
   value.storage = StorageId();
+  value.flags.stays = false;
   if (value.external == nullptr) {
     charges_.plain -= value.size;
     count_dead_source(id);
@@ -336,7 +337,10 @@ ValueId Values::add_version(StorageId id) {
   now.flags.among_outside = std::exchange(old.flags.among_outside, false);
   now.escaped = std::exchange(old.escaped, false);
   now.flags.frozen = old.flags.frozen;
-  now.spillable = now.block.valid() && context_.tier.takes(now.nbytes);
+  now.flags.stays = old.flags.stays;
+  old.flags.stays = false;
+  now.flags.off_tier = old.flags.off_tier;
+  now.spillable = now.block.valid() && !now.flags.off_tier && context_.tier.takes(now.nbytes);
   now.last_access = context_.now;
   now.hard_pins = now.fixed = storage.user_pins;
   old.hard_pins -= storage.user_pins;

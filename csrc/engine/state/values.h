@@ -40,8 +40,9 @@ class Values {
   }
   void count_dead_source(ValueId id);
   // Sets whether the spill tier accepts the value.
+  // A rule may forbid it: see EngineFlags::off_tier.
   void set_spillable(ValueId id, bool on) {
-    lineage_[id].spillable = on;
+    lineage_[id].spillable = on && !lineage_[id].flags.off_tier;
     candidates_.update(id);
   }
   [[nodiscard]] Location location(ValueId id) const;

@@ -73,6 +73,7 @@ class FactFinder {
         case TraceEvent::Kind::kPin:
         case TraceEvent::Kind::kUnpin:
         case TraceEvent::Kind::kEscapeEnd:
+        case TraceEvent::Kind::kRule:
         case TraceEvent::Kind::kEvict:
         case TraceEvent::Kind::kLeave:
         case TraceEvent::Kind::kTime:

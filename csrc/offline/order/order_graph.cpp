@@ -62,6 +62,7 @@ class Builder {
       case EventKind::kFree:
       case EventKind::kUnpin:
       case EventKind::kEscapeEnd:
+      case EventKind::kRule:
       case EventKind::kEvict:
       case EventKind::kLeave:
       case EventKind::kTime:

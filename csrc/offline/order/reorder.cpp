@@ -96,6 +96,9 @@ class Reorder {
       case EventKind::kSegment:
         step.head.push_back({.event = event});
         break;
+      case EventKind::kRule:
+        place_after(event.index, &Use::writer).push_back({.event = event});
+        break;
       case EventKind::kEscape:
       case EventKind::kLeave:
       case EventKind::kPin:
@@ -175,6 +178,7 @@ class Reorder {
         case EventKind::kLeave:
         case EventKind::kPin:
         case EventKind::kUnpin:
+        case EventKind::kRule:
         case EventKind::kEscapeEnd:
         case EventKind::kEvict:
         case EventKind::kPart:

@@ -228,6 +228,15 @@ void Budget::set_name(const at::Tensor& tensor, std::uint32_t name) {
   }
 }
 
+void Budget::add_rule(std::uint32_t module, StorageRule rule) {
+  if (scope_ && scope_->in_force()) {
+    const EngineLock lock(scope_->session().mutex());
+    if (detail::Attributor* const attributor = scope_->session().attributor(lock)) {
+      attributor->add_rule(module, rule);
+    }
+  }
+}
+
 Attribution Budget::attribution() const {
   if (!scope_) {
     return last_attribution_;

@@ -117,6 +117,13 @@ bool is_resident(const at::Tensor& tensor) {
   return resident;
 }
 
+void set_rule(const at::Tensor& tensor, StorageRule rule) {
+  with_known(tensor, Unknown::kRegister,
+             [&](Session& session, const EngineLock& lock, StorageId storage) {
+               session.engine(lock).user().set_rule(storage, rule);
+             });
+}
+
 void materialize(const at::Tensor& tensor) {
   refuse_suspended(tensor);
   with_known(tensor, Unknown::kIgnore,

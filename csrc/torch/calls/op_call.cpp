@@ -414,6 +414,9 @@ void OpCall::finish(Results results) {
   for (std::size_t i = 0; i < storages.size(); ++i) {
     fresh_.set_id(i, storages[i], lock);
   }
+  if (maker_.valid()) [[unlikely]] {
+    session_.attributor(lock)->apply_rules(engine, maker_, storages);
+  }
   if (streams) {
     timing_.name(*session_.backend(lock).times(), engine, operands_.all(), storages);
   }

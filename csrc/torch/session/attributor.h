@@ -1,7 +1,9 @@
 // Attributor: the data of a session on which modules hold memory and spend time.
 #pragma once
 
+#include <map>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "csrc/engine/reports/ledger.h"
@@ -35,6 +37,20 @@ class Attributor {
   [[nodiscard]] std::uint32_t line() const {
     return options_.line == nullptr ? Maker::kNone : options_.line();
   }
+  // Results of ops of the module are subject to the rule from now on.
+  void add_rule(std::uint32_t module, StorageRule rule) { rules_.emplace(module, rule); }
+  // Applies the rules of the maker's module to what it has made.
+  void apply_rules(Engine& engine, MakerId maker, std::span<const StorageId> made) const {
+    if (rules_.empty()) {
+      return;
+    }
+    const auto [first, last] = rules_.equal_range(makers_.module_of(maker));
+    for (auto rule = first; rule != last; ++rule) {
+      for (const StorageId storage : made) {
+        engine.user().set_rule(storage, rule->second);
+      }
+    }
+  }
   // The results so far.
   [[nodiscard]] Attribution result() const {
     Attribution result;
@@ -65,6 +81,7 @@ class Attributor {
  private:
   const AttributionOptions options_;
   Makers makers_;
+  std::multimap<std::uint32_t, StorageRule> rules_;  // by module
   MakerTable table_;
   Ledger ledger_;
   std::optional<LiveTimeline> timeline_;

@@ -32,6 +32,8 @@ class Makers {
  public:
   // Id for the op that this thread is about to run. `line`: the program's current line.
   MakerId running(std::string_view op, std::uint32_t line);
+  // Maker::kNone: outside of all modules.
+  [[nodiscard]] std::uint32_t module_of(MakerId id) const { return makers_[id.index()].module; }
   // Indexed by MakerId.
   [[nodiscard]] std::vector<Maker> all() const { return {makers_.begin(), makers_.end()}; }
 

@@ -78,8 +78,8 @@ _free_roots: defaultdict[str, list[int]] = defaultdict(list)
 _known: dict[int, tuple[weakref.ref[Any], int]] = {}
 # Outermost modules by their root number: those that were called outside of any known module.
 _tops: dict[int, weakref.ref[torch.nn.Module]] = {}
-# Sets to which the numbers of modules are added when they are called.
-_collectors: list[set[int]] = []
+# Called with each module and its number before the module runs.
+_listeners: list[Callable[[torch.nn.Module, int], None]] = []
 
 
 class _Thread(threading.local):
@@ -182,8 +182,8 @@ def _calling(original: Callable[..., Any]) -> Callable[..., Any]:
         if _thread.steps:
             _leave_failed_steps()
         before, _thread.inside = _thread.inside, _number_of(self)
-        for called in _collectors:
-            called.add(_thread.inside)
+        for listener in _listeners:
+            listener(self, _thread.inside)
         depth = _C.enter_module(_thread.inside)
         try:
             return original(self, *args, **kwargs)
@@ -209,14 +209,25 @@ def current() -> int | None:
     return _thread.inside
 
 
-def collect_calls(called: set[int]) -> None:
-    """Adds the numbers of all modules to `called` when they are called, until `stop_collecting`."""
-    _collectors.append(called)
+def listen(listener: Callable[[torch.nn.Module, int], None]) -> None:
+    """Calls `listener` with each module and its number before it runs, until `stop_listening`."""
+    _listeners.append(listener)
 
 
-def stop_collecting(called: set[int]) -> None:
-    """Ends `collect_calls`, if it has begun."""
-    _collectors[:] = [each for each in _collectors if each is not called]
+def stop_listening(listener: Callable[[torch.nn.Module, int], None]) -> None:
+    """Ends `listen`, if it has begun."""
+    _listeners[:] = [each for each in _listeners if each != listener]
+
+
+def own_tensors(module: torch.nn.Module) -> list[torch.Tensor]:
+    """The parameters and buffers of a module without those of its submodules."""
+    with torch._C.DisableTorchFunction():
+        return [
+            tensor
+            for held in ("_parameters", "_buffers")
+            for tensor in _held_by(module, held).values()
+            if issubclass(type(tensor), torch.Tensor)
+        ]
 
 
 def tensors() -> list[tuple[torch.Tensor, int]]:

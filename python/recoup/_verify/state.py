@@ -37,7 +37,7 @@ class Watch:
     def start(self) -> None:
         """Begins to follow. `Tensor.backward` calls the function that is replaced here."""
         self._first_states = generator_states()
-        module_names.collect_calls(self._called)
+        module_names.listen(self._note_call)
         module_names.PATCHES.install(self)
         _watches.append(self)
         PATCHES.install(self)
@@ -47,7 +47,10 @@ class Watch:
         PATCHES.remove(self)
         _watches[:] = [each for each in _watches if each is not self]
         module_names.PATCHES.remove(self)
-        module_names.stop_collecting(self._called)
+        module_names.stop_listening(self._note_call)
+
+    def _note_call(self, _: torch.nn.Module, number: int) -> None:
+        self._called.add(number)
 
     def skip_step(self) -> None:
         """Begins the next step without an account of the one that ended."""

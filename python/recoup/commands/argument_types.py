@@ -70,6 +70,13 @@ def policy(*others: str) -> Parse[str]:
     return choice([*live, *others], elsewhere=only)
 
 
+def module_name(text: str) -> str:
+    """The name of a module, which may have wildcards."""
+    if not text:
+        raise wrong("must be the name of a module such as transformer.wte; got ''")
+    return text
+
+
 def whole(least: int, most: int | None = None) -> Parse[int]:
     """A whole number from `least` to `most`, inclusive."""
     if most is None:

@@ -10,7 +10,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from recoup._memory.sizes import MOST_BYTES
-from recoup.commands.argument_types import Parse, choice, or_none, real, size, truth, whole, wrong
+from recoup.commands.argument_types import (
+    Parse,
+    choice,
+    module_name,
+    or_none,
+    real,
+    size,
+    truth,
+    whole,
+    wrong,
+)
 from recoup.hints import did_you_mean
 
 FLAGS: Mapping[str, str] = types.MappingProxyType(
@@ -62,10 +72,41 @@ OPTIONS = tuple(OPTION_TYPES)
 PLANNING = ("off", "wait", "background")
 
 
-def check_spill_dir(options: argparse.Namespace) -> None:
-    """Rejects `--spill-dir` without `--spill`."""
-    if options.spill_dir is not None and options.spill is None:
-        options.fail("--spill-dir needs a spill tier: add --spill SIZE")
+def check_spill_options(options: argparse.Namespace) -> None:
+    """Rejects options of a spill tier without `--spill`."""
+    for name in ("spill_dir", "spill_only"):
+        if getattr(options, name, None) is not None and options.spill is None:
+            options.fail(f"--{name.replace('_', '-')} needs a spill tier: add --spill SIZE")
+
+
+def add_rules(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags that make `recoup.Rules`; both may be repeated."""
+    parser.add_argument(
+        "--keep",
+        action="append",
+        type=module_name,
+        metavar="MODULE",
+        help="do not evict the values of MODULE and its submodules, such as transformer.wte or "
+        "'transformer.h.[0-3]'; may be repeated",
+    )
+    parser.add_argument(
+        "--spill-only",
+        action="append",
+        type=module_name,
+        metavar="MODULE",
+        help="of all modules' values, spill only those of MODULE and its submodules; may be "
+        "repeated",
+    )
+
+
+def rule_flags(options: argparse.Namespace) -> list[str]:
+    """The flags of `add_rules` that were given, for a command of their own."""
+    return [
+        word
+        for flag, names in (("--keep", options.keep), ("--spill-only", options.spill_only))
+        for name in names or ()
+        for word in (flag, name)
+    ]
 
 
 def option_setting(text: str) -> tuple[str, Any]:

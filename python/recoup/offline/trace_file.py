@@ -14,13 +14,13 @@ from pathlib import Path
 from recoup.offline.traces import Trace
 
 _MAGIC = b"\x89rtrace\n"
-_VERSION = 12
+_VERSION = 13
 _FRAME_BYTES = 1 << 18
 _NAME, _KERNEL, _OP, _PLAN, _LIST_OP, _DEVICE = 1, 2, 3, 4, 5, 6
 _DEVICE_NUMBERS = 6
 OUTSIDE, HOLD, IN_SEGMENT = 7, 8, 9
 EXTERNAL, ALLOCATE, FREE, ADOPT, DIE = 16, 17, 18, 19, 20
-DISOWN, STEP, SCOPE_EXIT, PARTS_END, TIME, SEGMENT = 26, 27, 28, 30, 32, 33
+DISOWN, STEP, SCOPE_EXIT, PARTS_END, TIME, SEGMENT, RULE = 26, 27, 28, 30, 32, 33, 35
 FROM_OUTSIDE = (EXTERNAL, OUTSIDE, IN_SEGMENT)
 """A storage that was made outside the pool."""
 _OPERAND_BITS = 5
@@ -86,6 +86,7 @@ class EventRecord:
     index: int = 0
     """Index of the storage, block, name or segment; of the kernel's allocation for `HOLD`."""
     size_bytes: int = 0
+    """Size in bytes; for `RULE` its number."""
 
 
 Record = NameRecord | KernelRecord | OpRecord | ListOpRecord | DeviceRecord | EventRecord
@@ -222,6 +223,8 @@ class _Reader:
             return EventRecord(tag, self._number())
         if tag in (SCOPE_EXIT, PARTS_END):
             return EventRecord(tag)
+        if tag == RULE:
+            return EventRecord(tag, self._storages - 1 - self._number(), self._number())
         return EventRecord(tag, self._storages - 1 - self._number())
 
 
@@ -290,5 +293,7 @@ class _Writer:
             self._put(event.size_bytes, event.index)
         elif event.tag in (FREE, STEP, TIME):
             self._put(event.index)
+        elif event.tag == RULE:
+            self._put(self._storages - 1 - event.index, event.size_bytes)
         elif event.tag not in (SCOPE_EXIT, PARTS_END):
             self._put(self._storages - 1 - event.index)

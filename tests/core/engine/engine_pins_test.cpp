@@ -90,6 +90,25 @@ TEST_F(EnginePins, PinsSurviveACopyOfTheOldVersion) {
   p.unpin(parameter);
 }
 
+// A rule holds for all contents of a storage. The block may move, unlike that of a pinned storage.
+TEST_F(EnginePins, AStorageThatStaysIsNotEvicted) {
+  Program& p = start(4);
+  const Tensor x = p.source(kUnit);
+  const Tensor a = p.op({x}, kUnit);
+  EXPECT_TRUE(p.evict(a));
+  p.set_rule(a, StorageRule::kStays);  // restores it
+  EXPECT_FALSE(p.evict(a));
+  p.update(a, {x});
+  EXPECT_FALSE(p.evict(a));
+  EXPECT_TRUE(p.value(a).movable());
+  const Tensor b = p.op({x}, kUnit);
+  p.op({x}, kUnit);
+  p.op({x}, kUnit);
+  EXPECT_FALSE(p.resident(b));
+  p.check();
+  EXPECT_EQ(p.engine().user().pinned().size(), 2U);  // x and a
+}
+
 TEST_F(EnginePins, AStorageMayDieWhileItIsPinned) {
   Program& p = start(8);
   const Tensor x = p.source(kUnit);

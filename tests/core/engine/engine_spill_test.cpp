@@ -308,6 +308,26 @@ TEST_F(EngineSpill, AFailedFetchAtTheEndAffectsOneValueOnly) {
   p.expect_all();
 }
 
+// Without the rule, the source with the lowest price is spilled.
+TEST_F(EngineSpill, ARuleKeepsAStorageOffTheTier) {
+  Program& p = start(options(3, 4, kSlowTier));
+  const Tensor a = p.source(kUnit);
+  const Tensor b = p.source(kUnit);
+  p.evict(a);
+  EXPECT_FALSE(p.resident(a));
+  p.set_rule(a, StorageRule::kOffTier);  // fetches it
+  EXPECT_TRUE(p.resident(a));
+  EXPECT_FALSE(p.value(a).slot.valid());
+  p.evict(a);
+  EXPECT_TRUE(p.resident(a));
+  p.update(a);
+  p.op({}, units(2));
+  EXPECT_TRUE(p.resident(a));
+  EXPECT_FALSE(p.resident(b));
+  EXPECT_THROW(p.op({}, units(3)), OutOfBudget);
+  p.expect_all();
+}
+
 // The tier is full with x, which only its copy holds. When the copy ends, x ends, and so does a!,
 // which is about to take its slot.
 TEST_F(EngineSpill, AVictimMayEndWhileItsSlotIsTaken) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -189,6 +190,10 @@ class Program {
     engine_->user().unpin(tensors_[tensor].pins.back());
     tensors_[tensor].pins.pop_back();
   }
+  void set_rule(Tensor tensor, StorageRule rule) {
+    engine_->user().set_rule(id(tensor), rule);
+    tensors_[tensor].rules.insert(rule);
+  }
   void grow(Bytes budget) {
     device_.grow(budget);
     engine_->grow(budget);
@@ -236,6 +241,9 @@ class Program {
       if (resident(tensor)) {
         expect_resident(tensor);
       }
+      ASSERT_TRUE(resident(tensor) || !tensors_[tensor].rules.contains(StorageRule::kStays));
+      ASSERT_TRUE(!value(tensor).slot.valid() ||
+                  !tensors_[tensor].rules.contains(StorageRule::kOffTier));
     }
     ASSERT_LE(engine_->stats().peak_bytes, engine_->options().budget.count());
   }
@@ -247,6 +255,7 @@ class Program {
     std::size_t place = 0;              // index in live_
     std::vector<PinTicket> pins;        // of the user
     bool escaped = false;
+    std::set<StorageRule> rules;
   };
 
   static Call call_of(const std::vector<Tensor>& inputs, Bytes size) {

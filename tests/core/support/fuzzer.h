@@ -215,7 +215,10 @@ class Fuzzer {
 
   void act_rarely() {
     const Tensor tensor = any();
-    switch (number(0, 5)) {
+    switch (number(0, 6)) {
+      case 6:
+        program_.set_rule(tensor, chance(30) ? StorageRule::kStays : StorageRule::kOffTier);
+        break;
       case 0:
         program_.escape(tensor);
         program_.foreign_write(tensor);

@@ -232,6 +232,7 @@ class RandomTrace {
   }
 
   bool of_a_storage(TraceEvent& event) {
+    event.size = event.kind == Kind::kRule ? Bytes(below(kStorageRules)) : Bytes(0);
     const std::size_t at = below(live_.size());
     Storage& storage = live_[at];
     event.index = storage.number;

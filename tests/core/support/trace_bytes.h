@@ -150,6 +150,9 @@ class RecordSink final : public TraceSink {
         ++storages_;
         record.numbers = {event.index, bytes};
         break;
+      case Kind::kRule:
+        record.numbers = {distance(event.index), bytes};
+        break;
       case Kind::kFree:
       case Kind::kStep:
         record.numbers = {event.index};

@@ -104,7 +104,7 @@ TEST(TraceFormat, AnotherVersionIsRefused) {
     put_bytes(path, bytes);
     EXPECT_NE(complaint_of([&] {
                 (void)read_trace(path);
-              }).find("version " + std::to_string(version) + "; this recoup reads version 12"),
+              }).find("version " + std::to_string(version) + "; this recoup reads version 13"),
               std::string::npos);
   }
   std::filesystem::remove(path);

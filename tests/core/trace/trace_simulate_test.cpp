@@ -100,6 +100,8 @@ class Drawn {
       if (const Tensor tensor = any(); program_.pins(tensor) > 0) {
         program_.unpin(tensor);
       }
+    } else if (number(0, 2) == 0) {
+      program_.set_rule(any(), number(0, 9) == 0 ? StorageRule::kStays : StorageRule::kOffTier);
     } else if (number(0, 1) == 0) {
       program_.escape(any());
     } else {
@@ -287,7 +289,7 @@ TEST_P(Simulation, DecidesAsTheLiveRun) {
 
 TEST_P(Simulation, ATraceDoesNotDependOnTheBudget) {
   int compared = 0;
-  for (std::uint64_t seed = 0; seed < seeds(90); ++seed) {
+  for (std::uint64_t seed = 0; seed < seeds(110); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     const Options options = simulated_options(GetParam(), seed);
     const Recording expected = recording_of(seed, options);

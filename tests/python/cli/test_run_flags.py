@@ -30,7 +30,8 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_every_argument_of_budget_has_a_flag_or_is_an_option() -> None:
     parameters = inspect.signature(recoup.budget).parameters
-    assert set(parameters) == {*FLAGS, "profile", "options"}
+    # Flags of their own set the profile and the rules.
+    assert set(parameters) == {*FLAGS, "profile", "rules", "options"}
     fields = {field.name: field.default for field in dataclasses.fields(recoup.Options)}
     assert fields.keys() == {*OPTION_FLAGS, *OPTIONS}
     assert not set(OPTION_FLAGS) & set(OPTIONS)
@@ -109,7 +110,7 @@ def test_flags_and_options_reach_the_budget(tmp_path: Path) -> None:
     want["max_slowdown"] = 30.0
     assert settings == {
         **other, **want, "budget": 2**20, "device": "cpu", "profile": ["modules"],
-        "spill": None, "spill_dir": None, "adapt": False, "share": None, "trace": None,
+        "spill": None, "spill_dir": None, "adapt": False, "share": None, "rules": None, "trace": None,
     }  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from recoup.commands.argument_types import (
     whole,
     wrong,
 )
-from recoup.commands.budget_arguments import check_spill_dir
+from recoup.commands.budget_arguments import check_spill_options
 from recoup.known_names import names
 
 _SIZES = ("small", "real")
@@ -182,7 +182,7 @@ def _resolve(options: argparse.Namespace) -> None:
     for name, defaults in (("steps", _STEPS), ("rounds", _ROUNDS)):
         if given[name] is None:
             given[name] = defaults[options.size]
-    check_spill_dir(options)
+    check_spill_options(options)
     for name in ("plot", "timeline"):
         if given[name] is not None and importlib.util.find_spec("matplotlib") is None:
             fail(f"--{name} needs matplotlib: pip install 'recoup[bench]'")

@@ -24,7 +24,8 @@ from recoup.commands.argument_types import (
 from recoup.commands.budget_arguments import (
     OPTIONS,
     PLANNING,
-    check_spill_dir,
+    add_rules,
+    check_spill_options,
     option_setting,
 )
 from recoup.commands.misplaced import misplaced_options
@@ -193,6 +194,7 @@ def add_budget_arguments(
         help="the directory of the spill tier on disk (default: the system's directory for "
         "temporary files)",
     )
+    add_rules(run)
     run.add_argument(
         "--option",
         action="append",
@@ -316,7 +318,7 @@ def _check_together(options: argparse.Namespace) -> None:
         fail("--quiet and --progress cannot be combined: leave out one")
     if options.lines and options.report is None:
         fail("--lines needs a report: add --report FILE.json")
-    check_spill_dir(options)
+    check_spill_options(options)
     _check_share(options)
     names = [name for name, _ in options.option]
     for name in names:

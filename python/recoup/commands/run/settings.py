@@ -63,6 +63,8 @@ def _given(options: argparse.Namespace) -> dict[str, Any]:
         profile.append("lines")
     if options.timeline is not None or is_page(options.report):
         profile.append("timeline")
+    if options.keep or options.spill_only:
+        given["rules"] = recoup.Rules(keep=options.keep or (), spill_only=options.spill_only)
     return given | ({"profile": profile} if profile else {})
 
 

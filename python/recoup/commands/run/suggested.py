@@ -14,6 +14,7 @@ from typing import Any
 
 import recoup
 from recoup._reporting.files import write_atomically
+from recoup.commands.budget_arguments import rule_flags
 from recoup.commands.plain_steps import time_plain_steps
 from recoup.commands.programs import ending_on_sigterm, run_process, shell_code
 
@@ -80,6 +81,7 @@ def _search(options: argparse.Namespace) -> dict[str, Any]:
         for flag in ("policy", "spill"):
             if (value := getattr(options, flag)) is not None:
                 command += [f"--{flag}", value]
+        command += rule_flags(options)
         command += [*(["-m"] if options.is_module else []), options.script, *options.args]
         quiet = options.quiet
         code = run_process(command, stdout=subprocess.DEVNULL if quiet else sys.stderr)
@@ -102,6 +104,7 @@ def _result_file(options: argparse.Namespace) -> Path:
         options.is_module,
         options.policy,
         options.spill,
+        rule_flags(options),
         hashlib.sha256(script).hexdigest(),
     ]
     name = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]

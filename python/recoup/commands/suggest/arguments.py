@@ -11,11 +11,23 @@ from recoup.commands.argument_types import (
     size,
     whole,
 )
+from recoup.commands.budget_arguments import add_rules, check_spill_options
 from recoup.commands.programs import check_program
 
 LEAST_STEPS = 2
 _STEPS = 4
 _BUDGET_RATIO, _BATCH_RATIO = 10.0, 2.0
+_OF_A_RUN = (
+    "program",
+    "is_module",
+    "steps",
+    "whole_run",
+    "time_plain",
+    "keep_trace",
+    "keep",
+    "spill_only",
+)
+"""Options that need a program to run."""
 _SHOWN = {
     "program": "the program",
     "is_module": "-m",
@@ -23,6 +35,8 @@ _SHOWN = {
     "whole_run": "--whole-run",
     "time_plain": "--time-plain",
     "keep_trace": "--keep-trace",
+    "keep": "--keep",
+    "spill_only": "--spill-only",
     "batch_size_for": "--batch-size-for SIZE",
     "batch": "--batch B",
 }
@@ -77,6 +91,7 @@ def add_suggest_command(commands: Any) -> None:
         metavar="RATIO",
         help="reject slowdowns of a step above RATIO (default: 10; with --batch-size-for: 2)",
     )
+    add_rules(parser)
     _add_batch(parser)
     _add_files(parser)
     parser.add_argument(
@@ -132,11 +147,12 @@ def _check(options: argparse.Namespace) -> None:
     """Rejects invalid combinations before the program runs; fills in defaults."""
     fail = options.fail
     if options.trace is not None:
-        for name in ("program", "is_module", "steps", "whole_run", "time_plain", "keep_trace"):
+        for name in _OF_A_RUN:
             if vars(options)[name]:
                 fail(f"--trace runs no program: leave out {_SHOWN[name]}")
     elif not options.program:
         fail("the following arguments are required: SCRIPT, or --trace FILE")
+    check_spill_options(options)
     for one, other in (("batch_size_for", "batch"), ("batch", "batch_size_for")):
         if vars(options)[one] is not None and vars(options)[other] is None:
             fail(f"{_SHOWN[one]} needs {_SHOWN[other]}")

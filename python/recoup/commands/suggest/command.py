@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from recoup._reporting.files import write_atomically
+from recoup.commands.budget_arguments import rule_flags
 from recoup.commands.exit_codes import NOT_WRITTEN
 from recoup.commands.misplaced import hint
 from recoup.commands.plain_steps import time_plain_steps
@@ -104,7 +105,12 @@ def _record(options: argparse.Namespace) -> _Recorded:
         steps = 0 if options.whole_run else options.steps
         command += [str(trace_file), str(status_file), str(steps)]
         exit_code = run_process(
-            [*command, *(["-m"] if options.is_module else []), *options.program]
+            [
+                *command,
+                *rule_flags(options),
+                *(["-m"] if options.is_module else []),
+                *options.program,
+            ]
         )
         if not status_file.exists():
             _refuse(options, _ended_abruptly(exit_code), exit_code)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from recoup._memory.sizes import format_bytes
 from recoup._reporting.report import format_ns
 from recoup._reporting.tables import plain_table, print_table
+from recoup.commands.budget_arguments import rule_flags
 from recoup.offline.batch_size import LargestBatch
 from recoup.offline.margins import Margin
 from recoup.offline.suggestions import Prediction, Predictor, Suggestions
@@ -177,5 +178,6 @@ def run_command(options: argparse.Namespace, budget: str) -> str:
         command += ["--policy", options.policy]
     if options.spill is not None:
         command += ["--spill", options.spill]
+    command += rule_flags(options)
     command += ["-m"] if options.is_module else []
     return shlex.join([*command, *(options.program or ["SCRIPT"])])

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from recoup.commands.argument_types import file_to_read, file_to_write, whole
-from recoup.commands.budget_arguments import check_spill_dir
+from recoup.commands.budget_arguments import check_spill_options
 from recoup.commands.parser import CommandParser
 from recoup.commands.programs import check_program
 from recoup.commands.run.arguments import add_budget_arguments
@@ -144,7 +144,7 @@ def _side(
     settings = {name: common[name] if value is None else value for name, value in given.items()} | {
         "option": [*common["option"], *given["option"]]
     }
-    check_spill_dir(argparse.Namespace(**settings, fail=fail))
+    check_spill_options(argparse.Namespace(**settings, fail=fail))
     if settings["budget"] is None:
         _refuse_without_budget(given, fail)
     return Side(settings, environment, script, args, is_module)
