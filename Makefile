@@ -44,7 +44,7 @@ BENCH_TIMELINE := --nets unet gpt2 --policies recoup coop --budgets 50
 .NOTPARALLEL:
 .PHONY: help demo test build plain-build lint format tidy core-test asan-test example torch-test test-device \
         test-cuda test-cuda-stand-in test-arm64 test-frameworks test-hook test-torch test-peer test-slow test-injection \
-        wheels wheels-arm64 fuzz bench bench-real bench-smoke docs clean
+        test-wheels wheels wheels-arm64 fuzz bench bench-real bench-smoke docs clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -109,6 +109,11 @@ test-peer: build ## test suites of other projects, plain and in scopes: SUITE=fo
 
 wheels: $(PACKAGES_DONE) ## dist/: the sdist and wheels: WHEELS="2.13.0 2.14.1" PYTHONS="python3.10 python3.12"
 	PYTHONS="$(PYTHONS)" tools/wheels.sh $(BIN)/python $(WHEELS)
+
+# Pairs of a Python and a PyTorch for which dist/ has a wheel: python3.10=2.13.0
+TESTED_WHEELS := $(foreach python,$(PYTHONS),$(foreach torch,$(WHEELS),$(python)=$(torch)))
+test-wheels: ## install wheels of dist/ in a Debian without compilers, and train there; as root
+	tools/test_wheels.sh $(TESTED_WHEELS)
 
 wheels-arm64: $(PACKAGES_DONE) ## dist/: the same wheels for Linux on arm64, cross-compiled; as root
 	tools/wheels_arm64.sh $(BIN)/python $(WHEELS)
