@@ -110,7 +110,8 @@ def test_flags_and_options_reach_the_budget(tmp_path: Path) -> None:
     want["max_slowdown"] = 30.0
     assert settings == {
         **other, **want, "budget": 2**20, "device": "cpu", "profile": ["modules"],
-        "spill": None, "spill_dir": None, "adapt": False, "share": None, "rules": None, "trace": None,
+        "spill": None, "spill_dir": None, "adapt": False, "share": None, "trace": None,
+        "rules": None,
     }  # fmt: skip
 
 
