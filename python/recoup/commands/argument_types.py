@@ -16,6 +16,8 @@ from recoup._reporting.files import check_writable, utf8_name
 from recoup.hints import did_you_mean
 from recoup.known_names import policy_names
 
+_LEAST_LENGTH = 2
+"""Of recorded inputs: every size is divisible by 1, so nothing could be told from it."""
 _T = TypeVar("_T")
 Parse = Callable[[str], _T]
 """A function that argparse accepts as the type of an argument."""
@@ -114,6 +116,20 @@ def real(
         return number
 
     return parse
+
+
+def lengths(text: str) -> tuple[int, int]:
+    """RECORDED:LONGEST: the length of the recorded inputs, and that of the longest input."""
+    allowed = "it must be RECORDED:LONGEST, such as 127:512"
+    found = re.fullmatch("([0-9]+):([0-9]+)", text)
+    if found is None:
+        raise wrong(f"{text!r} is not two lengths; {allowed}")
+    recorded, longest = int(found[1]), int(found[2])
+    if recorded < _LEAST_LENGTH:
+        raise wrong(f"{text!r} has a recorded length below {_LEAST_LENGTH}; {allowed}")
+    if longest < recorded:
+        raise wrong(f"{text!r} has a longest length below the recorded one; {allowed}")
+    return recorded, longest
 
 
 def truth(text: str) -> bool:

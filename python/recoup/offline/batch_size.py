@@ -19,13 +19,14 @@ _COMPLETES = 10.0  # ratio of time from which on a run counts as endless, as for
 
 @dataclass(frozen=True)
 class BatchTried:
-    """A batch size in the budget. The recorded batch is exact, others are estimates."""
+    """A batch size in the budget. The recorded batch is exact, unless inputs are longer; others are
+    estimates."""
 
     batch: int
     unbudgeted_peak_bytes: int
     sample_time_ratio: float | None
-    """Time of a sample in the budget over its time in the recorded batch without a budget. None:
-    the steady step is not reached."""
+    """Time of a sample in the budget over its time in the recorded batch without a budget, with
+    inputs of the same length. None: the steady step is not reached."""
     prediction: Prediction
     margin: Margin
     """The margin, as a share of the batch."""
@@ -56,6 +57,7 @@ def largest_batch(
     policy: str = "planned",
     spill: str | None = None,
     max_time_ratio: float = 2.0,
+    lengths: tuple[int, int] | None = None,
     whole_run: bool = False,
     on_simulation: Callable[[], None] = lambda: None,
 ) -> LargestBatch:
@@ -66,11 +68,14 @@ def largest_batch(
     parameters and the optimizer's state do not.
     batch: batch size of the records, see `ScaledTrace`.
     max_time_ratio: as for `Predictor`. It limits no batch with a margin.
+    lengths: the length of the recorded inputs, and the length for which the batch is searched.
     whole_run: whether the program ended by itself.
     on_simulation: called after each simulation.
     Raises ValueError if not even a batch of 1 completes, and as `Predictor` does.
     """
-    scaled = ScaledTrace(records, batch)
+    scaled = ScaledTrace(records, batch, lengths)
+    if lengths is not None:
+        records = scaled.records(batch)
     made: dict[str, Any] = {"policy": policy, "spill": spill, "on_simulation": on_simulation}
     now = Predictor(records, max_time_ratio=max_time_ratio, **made)
     tried: list[BatchTried] = []

@@ -1,4 +1,4 @@
-"""Scales the trace of a training to another batch size: sizes and costs.
+"""Scales the trace of a training to another batch size, and to longer inputs: sizes and costs.
 
 A trace has bytes and no shapes, so it is inferred which storages grow with the batch:
 
@@ -12,6 +12,10 @@ A trace has bytes and no shapes, so it is inferred which storages grow with the 
 4. A result computed from parameters alone keeps its size if one of them has that size, in the same
    or another dtype. So does such a copy of another storage that keeps its size.
 5. All other storages grow in proportion, and so does the cost of an op that uses them.
+
+With longer inputs, all that grows with the batch also grows in proportion to the length, or to its
+square if the square divides the size, as that of an attention matrix. What does not grow with the
+batch, such as a mask, grows so if an op makes it in a step and the length divides its size.
 """
 
 import dataclasses
@@ -42,6 +46,11 @@ from recoup.offline.trace_file import (
 _ALIKE_OPS = 8  # ops in a row that identify a position in the step
 
 
+_Power = tuple[int, int]
+"""The powers of the batch and of the length by which a size grows."""
+_STAYS: _Power = (0, 0)
+
+
 class _Kind(Enum):
     WEIGHT = "parameters, the optimizer's state, gradients, and what is made of these alone"
     OTHER = "what stays as large as it is, and may be read with what grows"
@@ -65,12 +74,19 @@ class _Storage:
 class ScaledTrace:
     """Makes traces of other batch sizes from a trace of one.
 
-    batch: the recorded batch size. Raises ValueError as `steady_step` does.
+    batch: the recorded batch size.
+    lengths: the length of the recorded inputs, and that of inputs in the traces that are made.
+        None: they have the same length.
+    Raises ValueError as `steady_step` does, and if the sizes do not show which grow with the
+    square of the length.
     """
 
-    def __init__(self, records: Sequence[Record], batch: int) -> None:
+    def __init__(
+        self, records: Sequence[Record], batch: int, lengths: tuple[int, int] | None = None
+    ) -> None:
         self._records = records
         self._batch = batch
+        self._lengths = lengths or (1, 1)
         self._storages: list[_Storage] = []
         self._first_fresh: dict[int, int] = {}  # by the index of the op's record
         self._block_of: dict[int, int] = {}  # storage by adopted block
@@ -79,6 +95,8 @@ class ScaledTrace:
         self._decide_what_stays()
         self._decide_gradients()
         self._decide_the_rest()
+        if self._lengths[0] < self._lengths[1]:
+            self._require_telling_length()
 
     def grows(self) -> list[bool]:
         """Whether each storage grows, in the order in which they appear."""
@@ -187,10 +205,38 @@ class ScaledTrace:
         growing = [one.size_bytes for one in operands if one.kind is _Kind.GROWS]
         return size_bytes % self._batch == 0 or (growing != [] and size_bytes > sum(growing))
 
+    def _power(self, number: int) -> _Power:
+        """How a storage grows."""
+        one = self._storages[number]
+        if one.kind is _Kind.GROWS:
+            return self._power_of_growing(one.size_bytes)
+        length, longer = self._lengths
+        if one.kind is _Kind.WEIGHT or one.is_decided or length == longer:
+            return _STAYS
+        return (0, sum(one.size_bytes % factor == 0 for factor in (length, length**2)))
+
+    def _power_of_growing(self, size_bytes: int) -> _Power:
+        """How a size grows that grows with the batch. In doubt it grows with the length, too."""
+        has_square = size_bytes % (self._batch * self._lengths[0] ** 2) == 0
+        return (1, 2 if has_square else 1)
+
     def _op(self, place: int) -> OpRecord:
         op = self._records[place]
         assert isinstance(op, OpRecord)
         return op
+
+    def _require_telling_length(self) -> None:
+        """A length that divides most parameters also divides the width of activations."""
+        length = self._lengths[0]
+        kept = [one.size_bytes for one in self._storages if one.kind is _Kind.WEIGHT]
+        if 2 * sum(size for size in kept if size % length == 0) <= sum(kept):
+            return
+        primes = (p for p in range(length - 1, 1, -1) if all(p % d for d in range(2, p)))
+        raise ValueError(
+            f"{length}, the length of the recorded inputs, divides the sizes of most parameters, "
+            "so what grows with the length is not told from what grows with its square; record "
+            f"inputs of a prime length, such as {next(primes, 127)}"
+        )
 
     # ---- the scaled trace ----
 
@@ -257,61 +303,69 @@ class _Scaler:
                     size_bytes = _allocations(self._steps)[record.index]
                     blocks += 1
                 elif record.tag == ALLOCATE:
-                    if self._block_grows(blocks, place, size_bytes):
-                        size_bytes = self._grown(size_bytes)
+                    power = self._power_of_block(blocks, place, size_bytes)
+                    size_bytes = self._grown(size_bytes, power)
                     blocks += 1
                 elif record.tag in (*FROM_OUTSIDE, ADOPT):
-                    if self._grows(storages):
-                        size_bytes = self._grown(size_bytes)
+                    size_bytes = self._grown(size_bytes, source._power(storages))
                     storages += 1
                 self._records.append(dataclasses.replace(record, size_bytes=size_bytes))
         return self._records
 
-    def _grown(self, number: int) -> int:
-        return -(-number * self._batch // self._source._batch)
+    def _grown(self, number: int, power: _Power) -> int:
+        recorded, length = self._source._lengths
+        by_batch, by_length = power
+        multiplied: int = number * self._batch**by_batch * length**by_length
+        divisor: int = self._source._batch**by_batch * recorded**by_length
+        return -(-multiplied // divisor)
 
-    def _grows(self, storage: int) -> bool:
-        return self._source._storages[storage].kind is _Kind.GROWS
+    def _power_of_block(self, block: int, place: int, size_bytes: int) -> _Power:
+        source = self._source
+        if block in source._block_of:
+            return source._power(source._block_of[block])
+        if place >= source._setup_end and size_bytes % source._batch == 0:
+            return source._power_of_growing(size_bytes)
+        return _STAYS
 
-    def _block_grows(self, block: int, place: int, size_bytes: int) -> bool:
-        if block in self._source._block_of:
-            return self._grows(self._source._block_of[block])
-        return place >= self._source._setup_end and size_bytes % self._source._batch == 0
+    def _power_of_op(self, storages: Iterable[int]) -> _Power:
+        """How the cost of an op grows that uses these storages: as what grows fastest."""
+        powers = [_STAYS, *map(self._source._power, storages)]
+        return max(batch for batch, _ in powers), max(length for _, length in powers)
 
     def _list_op(self, op: ListOpRecord) -> ListOpRecord:
         parts = []
         for workspace_bytes, operands in op.parts:
-            if any(self._grows(storage) for storage, _ in operands):
-                workspace_bytes = self._grown(workspace_bytes)
-            parts.append((workspace_bytes, operands))
+            power = self._power_of_op(storage for storage, _ in operands)
+            parts.append((self._grown(workspace_bytes, power), operands))
         return ListOpRecord(op.name, tuple(parts))
 
     def _add_op(self, op: OpRecord, first: int) -> None:
         used = [storage for storage, _ in op.operands]
         made = range(first, first + len(op.fresh))
-        if not any(map(self._grows, (*used, *made))):
+        power = self._power_of_op((*used, *made))
+        if power == _STAYS:
             self._append(op, self._kernels[op.kernel].steps)
             return
+        source = self._source
         stay = {
-            self._source._storages[storage].size_bytes
+            source._storages[storage].size_bytes
             for storage in (*used, *made)
-            if not self._grows(storage)
+            if source._power(storage) == _STAYS
         }
         results = {
-            allocation: self._grows(storage)
+            allocation: source._power(storage)
             for (allocation, _), storage in zip(op.fresh, made, strict=True)
         }
         old = self._kernels[op.kernel].steps
-        operands = [self._source._storages[storage] for storage in used]
+        operands = [source._storages[storage] for storage in used]
         new = self._grown_kernel(old, results, stay, operands)
         fresh = tuple(
-            (allocation, self._grown(size) if results[allocation] else size)
-            for allocation, size in op.fresh
+            (allocation, self._grown(size, results[allocation])) for allocation, size in op.fresh
         )
         more = _workspace(new, fresh) - _workspace(old, op.fresh)
         changed = dataclasses.replace(
             op,
-            cost_ns=self._grown(op.cost_ns),
+            cost_ns=self._grown(op.cost_ns, power),
             workspace_bytes=max(0, op.workspace_bytes + more),
             fresh=fresh,
         )
@@ -320,18 +374,20 @@ class _Scaler:
     def _grown_kernel(
         self,
         steps: tuple[int, ...],
-        results: dict[int, bool],
+        results: dict[int, _Power],
         stay: set[int],
         operands: Sequence[_Storage],
     ) -> tuple[int, ...]:
         """Scales a kernel; copies of storages that stay, such as reordered weights, stay too."""
+        source = self._source
         grown = []
         allocation = 0
         for step in steps:
             if not step & 1:
                 size = step >> 1
-                default = size not in stay and self._source.may_grow(size, operands)
-                step = (self._grown(size) if results.get(allocation, default) else size) << 1
+                grows = size not in stay and source.may_grow(size, operands)
+                default = source._power_of_growing(size) if grows else _STAYS
+                step = self._grown(size, results.get(allocation, default)) << 1
                 allocation += 1
             grown.append(step)
         return tuple(grown)

@@ -219,6 +219,41 @@ def test_the_largest_batch(tmp_path: Path) -> None:
     assert commands_in(result.stdout) == [["recoup", "run", "--budget", "4MiB", script, "5"]]
 
 
+OF_LENGTH = """
+    import sys
+    import torch
+    torch.manual_seed(0)
+    batch, length = map(int, sys.argv[1:])
+    attention = torch.nn.MultiheadAttention(64, 4, batch_first=True)
+    optimizer = torch.optim.Adam(attention.parameters())
+    for _ in range(4):
+        inputs = torch.randn(batch, length, 64)
+        mixed, _ = attention(inputs, inputs, inputs)  # needs the matrix of attention
+        mixed.square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+
+def test_the_largest_batch_for_longer_inputs(tmp_path: Path) -> None:
+    script = write(tmp_path, OF_LENGTH)
+    given = ("--batch-size-for", "8MiB", "--batch", 13, "--lengths", "31:128", script, 13, 31)
+    result, figures = suggest(tmp_path, *given)
+    assert result.returncode == 0, result.stderr
+    assert (
+        "It is for inputs of length 128, and assumes that all recorded inputs have length 31."
+        in result.stdout
+    )
+    assert figures["lengths"] == [31, 128]
+    batch = figures["largest"]["batch"]
+    budget = ("run", "--budget", "8MiB")
+    assert cli(*budget, script, batch, 128, cwd=tmp_path).returncode == 0
+    assert cli(*budget, script, 3 * batch, 128, cwd=tmp_path).returncode != 0
+    refused, _ = suggest(tmp_path, *given[:5], "32:128", script, 13, 32)
+    assert refused.returncode == 2
+    assert "32, the length of the recorded inputs, divides the sizes of most" in refused.stderr
+
+
 # ---- how the program ends ----
 
 
@@ -361,6 +396,13 @@ def test_two_optimizers_and_a_module(tmp_path: Path) -> None:
         (["--batch-size-for", "1MiB", "train.py"], "--batch-size-for SIZE needs --batch B"),
         (["--batch", "0", "--batch-size-for", "1MiB", "train.py"], "--batch must be 1 or more"),
         (["--batch", "1", "--batch-size-for", "1Mi", "train.py"], "'Mi' is not a unit"),
+        (["--lengths", "7:9", "train.py"], "--lengths RECORDED:LONGEST needs --batch B"),
+        (
+            ["--lengths", "512", "train.py"],
+            "--lengths '512' is not two lengths; it must be RECORDED:LONGEST, such as 127:512",
+        ),
+        (["--lengths", "512:127", "train.py"], "'512:127' has a longest length below the recorded"),
+        (["--lengths", "1:127", "train.py"], "'1:127' has a recorded length below 2; it must be"),
         (["--max-time-ratio", "nan", "train.py"], "--max-time-ratio must be above 1; got 'nan'"),
         (["--json", "/nowhere/x", "train.py"], "there is no directory /nowhere"),
         (["--keep-trace", "/", "train.py"], "/ is a directory"),

@@ -77,6 +77,7 @@ RUN_BY_PARTLY = {
 """The same for single blocks."""
 
 NOT_RUN = {
+    ("docs/batch-size.md", 2): "an output whose times belong to one machine",
     ("docs/commands.md", 5): "a summary with names for its numbers; docs/messages.md has real ones",
     ("docs/commands.md", 9): "a test suite; tests/python/project/test_pytest_plugin.py runs others",
     ("docs/cuda.md", 1): "needs a GPU; tests/python/gpu runs the same calls",
@@ -87,7 +88,6 @@ NOT_RUN = {
     ("docs/processes.md", 3): "an example; tests/python/scopes/test_shared_live.py has such one",
     ("docs/suggest.md", 2): "an output whose times belong to one machine",
     ("docs/suggest.md", 3): "an output whose times belong to one machine",
-    ("docs/suggest.md", 5): "an output whose times belong to one machine",
     ("docs/maintainers/trace-format.md", 1): "bytes of a file; tests/core/trace tests the format",
 }
 """Blocks that are neither run nor checked, with the reason."""

@@ -6,6 +6,7 @@ from typing import Any
 from recoup.commands.argument_types import (
     file_to_read,
     file_to_write,
+    lengths,
     policy,
     real,
     size,
@@ -39,6 +40,7 @@ _SHOWN = {
     "spill_only": "--spill-only",
     "batch_size_for": "--batch-size-for SIZE",
     "batch": "--batch B",
+    "lengths": "--lengths RECORDED:LONGEST",
 }
 
 
@@ -119,6 +121,13 @@ def _add_batch(parser: argparse.ArgumentParser) -> None:
         metavar="B",
         help="the current batch size of the program",
     )
+    parser.add_argument(
+        "--lengths",
+        type=lengths,
+        metavar="RECORDED:LONGEST",
+        help="the length of the recorded inputs, and that of the longest input, which the batch "
+        "must fit; needs --batch",
+    )
 
 
 def _add_files(parser: argparse.ArgumentParser) -> None:
@@ -153,7 +162,8 @@ def _check(options: argparse.Namespace) -> None:
     elif not options.program:
         fail("the following arguments are required: SCRIPT, or --trace FILE")
     check_spill_options(options)
-    for one, other in (("batch_size_for", "batch"), ("batch", "batch_size_for")):
+    needs = ("batch_size_for", "batch"), ("batch", "batch_size_for"), ("lengths", "batch")
+    for one, other in needs:
         if vars(options)[one] is not None and vars(options)[other] is None:
             fail(f"{_SHOWN[one]} needs {_SHOWN[other]}")
     if options.batch is not None and options.time_plain:

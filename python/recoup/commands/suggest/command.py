@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
         if options.batch_size_for is None:
             found = _budgets(options, recorded)
         else:
-            found = asdict(_batch(options, recorded))
+            found = {"lengths": options.lengths, **asdict(_batch(options, recorded))}
     except ValueError as error:
         options.fail(str(error) if options.trace is None else f"{options.trace}: {error}")
     if options.json is not None:
@@ -239,6 +239,7 @@ def _batch(options: argparse.Namespace, recorded: _Recorded) -> LargestBatch:
             policy=options.policy,
             spill=options.spill,
             max_time_ratio=options.max_time_ratio,
+            lengths=options.lengths,
             whole_run=recorded.whole_run,
             on_simulation=simulations.count,
         )

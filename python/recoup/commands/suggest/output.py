@@ -166,6 +166,12 @@ def print_batch(found: LargestBatch, other_bytes: int | None, options: argparse.
             f"This is an extrapolation from a batch of {options.batch}: it assumes that sizes and "
             "costs grow in proportion to the batch."
         )
+    if options.lengths is not None:
+        recorded, longest = options.lengths
+        print(
+            f"It is for inputs of length {longest}, and assumes that all recorded inputs have "
+            f"length {recorded}. Shorter inputs take less memory."
+        )
     print(largest.margin.text("This batch has"))
     print(f"A batch of {largest.larger_batch} completes the recorded steps, too.")
     print(f"\nWith a batch of {largest.batch}:\n  {run_command(options, budget)}")

@@ -121,17 +121,19 @@ recoup run {BUDGET} --report out/a.json --timeline out/b.json --trace out/c.rtra
 # Its table depends on the time that ops take.
 TEXTS = (
     r"^(The program|The largest|Only two|Of the recorded|A step|Without a|This|A batch|[Ww]ith |"
-    r"Copies|res|Sug|  recoup.* 1MiB)"
+    r"It is|Copies|res|Sug|  recoup.* 1MiB)"
 )
 SUGGEST = commands("""
 recoup suggest --steps 3 train.py
 recoup suggest --steps 3 --spill 1GiB train.py
 recoup suggest --steps 3 --batch 256 --batch-size-for 1MiB train.py
+recoup suggest --steps 3 --batch 256 --batch-size-for 1MiB --lengths 7:8 train.py
 recoup suggest --steps 9 train.py
 recoup suggest fails_late.py
 recoup suggest stubborn.py --steps 2
 """, files=PROGRAMS, masked=True, only=TEXTS) + commands("""
 recoup suggest --steps 3 --batch 256 --batch-size-for 10KiB train.py
+recoup suggest --steps 3 --batch 256 --batch-size-for 1MiB --lengths 64:128 train.py
 recoup suggest empty.py
 recoup suggest short.py
 recoup suggest fails.py
