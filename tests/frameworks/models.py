@@ -25,6 +25,21 @@ def gpt2(**options: Any) -> transformers.GPT2LMHeadModel:
     return transformers.GPT2LMHeadModel(config)
 
 
+def llama(**options: Any) -> transformers.LlamaForCausalLM:
+    """Its layers are `torch.nn.Linear`, which libraries quantize. It is frozen."""
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=256,
+        intermediate_size=512,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        max_position_embeddings=SEQUENCE,
+        **options,
+    )
+    return transformers.LlamaForCausalLM(config).requires_grad_(False)
+
+
 class Texts(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
     """Made-up sequences with some order in them, to predict the next token of."""
 

@@ -13,7 +13,7 @@ import transformers
 import compare
 import recoup
 import recoup.integrations
-from models import Texts, gpt2
+from models import Texts, gpt2, llama
 from test_lightning import Language
 
 sys.path.append(str(Path(__file__).parents[1] / "python" / "support"))
@@ -95,9 +95,29 @@ def largest_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run.stats().peak_bytes > 8 * 2**20
 
 
+def quantized(_: pytest.MonkeyPatch) -> None:
+    def train(**names: Any) -> tuple[recoup.Run | None, compare.Trained]:
+        texts = torch.utils.data.DataLoader(Texts(32), batch_size=8)
+        names = block("Quantized weights with LoRA", language_model=llama(), texts=texts, **names)
+        trained = {n: p for n, p in names["model"].named_parameters() if p.requires_grad}
+        losses = [loss.item() for loss in names["losses"]]
+        return names.get("run"), compare.Trained(losses, compare.copies(trained))
+
+    def train_plain() -> compare.Trained:
+        return train(recoup=recipes.without_recoup())[1]
+
+    run, ours = train()
+    compare.assert_same(train_plain(), ours)
+    assert isinstance(run, recoup.Run)
+    recipes.assert_squeezed(run.stats())
+    # docs/frameworks.md says this.
+    assert run.stats().budget_bytes < 0.5 * compare.peak_of(train_plain)
+
+
 CHECKS = {
     "transformers.Trainer": trainer,
     "Lightning": lightning_trainer,
+    "Quantized weights with LoRA": quantized,
     "The largest batch that fits": largest_batch,
 }
 

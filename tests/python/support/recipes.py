@@ -22,7 +22,12 @@ import torch.distributed as dist
 import recoup
 
 PAGE = Path(__file__).parents[3] / "docs" / "recipes.md"
-IN_FRAMEWORKS = ("transformers.Trainer", "Lightning", "The largest batch that fits")
+IN_FRAMEWORKS = (
+    "transformers.Trainer",
+    "Lightning",
+    "Quantized weights with LoRA",
+    "The largest batch that fits",
+)
 """Recipes that tests/frameworks runs: they need packages that `make test` does not install."""
 CELL = "# %%\n"
 
