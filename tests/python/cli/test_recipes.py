@@ -129,6 +129,36 @@ def squeezed(source: str) -> None:
 recipe("Evaluation in between")(squeezed)
 
 
+SAVING = """
+with recoup.budget("{}") as run:
+    for batch in loader:
+        train_step(batch)
+        torch.save([model.state_dict(), optimizer.state_dict()], "saved.pt")
+"""
+
+
+@recipe("Evaluation and checkpoints in a tight budget")
+def all_phases(source: str) -> None:
+    squeezed(source)
+    names = run(source)
+    model, optimizer = torch.load("saved.pt")
+    assert bits_equal(dict(model), dict(names["model"].state_dict()))
+    assert bits_equal(optimizer, names["optimizer"].state_dict())
+    assert names["run"].stats().escapes == 0  # the next step is as free as before
+    with pytest.raises(recoup.OutOfBudgetError):
+        run(source.replace("samples.split(512)", "[samples.repeat(2, 1)]"))
+    # A checkpoint fits where training does, even below.
+    for budget in ("7MiB", "6MiB"):
+        fits = []
+        for each in (f"with recoup.budget('{budget}'): {TRAINING}", SAVING.format(budget)):
+            try:
+                run(each)
+                fits.append(True)
+            except recoup.OutOfBudgetError:
+                fits.append(False)
+        assert fits == 2 * [budget == "7MiB"]
+
+
 @recipe("Gradient accumulation")
 def accumulation(source: str) -> None:
     squeezed(source)
