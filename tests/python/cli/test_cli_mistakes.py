@@ -56,6 +56,8 @@ MISTAKES: dict[str, list[tuple[Sequence[str], str]]] = {
         ([*BUDGET, "--quiet", "--progress", "script.py"], "--progress cannot be combined"),
         ([*BUDGET, "--spill", "lots", "script.py"], "such as '4GiB'"),
         ([*BUDGET, "--spill-dir", ".", "script.py"], "--spill SIZE"),
+        ([*BUDGET, "--spill-only", "0", "script.py"], "--spill SIZE"),
+        ([*BUDGET, "--keep", "", "script.py"], "must be the name of a module"),
         ([*BUDGET, "--report", "no/r.json", "script.py"], "there is no directory"),
         ([*BUDGET, "--report", "r", "--trace", "r", "script.py"], "use two files"),
         ([*BUDGET, "--lines", "script.py"], "--report FILE.json"),

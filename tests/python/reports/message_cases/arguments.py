@@ -41,6 +41,11 @@ recoup.budget("1MiB", options=recoup.Options(max_replay_ratio=None))
 recoup.budget("1MiB", options=recoup.Options(max_slowdown=-1.0))
 recoup.budget("1MiB", options=recoup.Options(move_ns_per_byte=0.0))
 recoup.budget("1MiB", options=3)
+recoup.budget("1MiB", rules={"keep": ["wte"]})
+recoup.budget("1MiB", rules=recoup.Rules(spill_only=["wte"]))
+recoup.Rules(keep="wte")
+recoup.Rules(keep=[1])
+recoup.Rules(spill_only=[""])
 recoup.budget("1MiB", profile="all")
 recoup.budget("1MiB", trace="a.rtrace", profile="decisions")
 recoup.budget("1MiB", share=1)
@@ -98,6 +103,20 @@ recoup.torch_version.require("9.9.0")
 ---
 recoup.torch_version._source = lambda: (None, False)
 recoup.torch_version.require("9.9.0")
+---
+with recoup.budget("1MiB", rules=recoup.Rules(keep=["liner", "Linear"])):
+    torch.nn.Linear(2, 2)(torch.ones(1, 2))
+---
+with recoup.budget("1MiB", rules=recoup.Rules(keep=["Linear"])):
+    kept = torch.nn.Linear(64, 256)(torch.ones(512, 64))
+    torch.ones(1 << 18)
+---
+rules = recoup.Rules(spill_only=["Other"])
+with recoup.budget("4MiB", spill="8MiB", spill_dir=".", rules=rules):
+    layer = torch.nn.Linear(512, 512)
+    layer.weight = torch.nn.Parameter(changed(0).view(512, 512))
+    kept = layer(torch.ones(1, 512))
+    torch.ones(1 << 20)
 """) + programs("""
 machine_with("100MiB")
 with recoup.budget("200MiB", adapt=True) as run:

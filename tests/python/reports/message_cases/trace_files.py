@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from message_cases.case import Case, readings
 
 MAGIC = b"\x89rtrace\n"
-VERSION = 12
+VERSION = 13
 
 
 def record(*numbers: int) -> bytes:
@@ -47,6 +47,7 @@ USES = op(operands=[READ], fresh=[])
 
 RECORDS = {
     "an unknown tag": record(127),
+    "an unknown rule": OUTSIDE + record(35, 0, 2),
     "a number of 70 bits": bytes([16, *[255] * 10]),
     "the index of an op beyond 32 bits": record(3, 1 << 33),
     "a storage of 2^63 bytes": record(16, 1 << 63),
