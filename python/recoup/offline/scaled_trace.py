@@ -234,8 +234,8 @@ class ScaledTrace:
         primes = (p for p in range(length - 1, 1, -1) if all(p % d for d in range(2, p)))
         raise ValueError(
             f"{length}, the length of the recorded inputs, divides the sizes of most parameters, "
-            "so what grows with the length is not told from what grows with its square; record "
-            f"inputs of a prime length, such as {next(primes, 127)}"
+            "so what grows with the length cannot be separated from what grows with its square; "
+            f"record inputs of a prime length, such as {next(primes, 127)}"
         )
 
     # ---- the scaled trace ----

@@ -42,7 +42,7 @@ def run(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
 
 
 def results(folder: Path) -> list[Path]:
-    return sorted((folder / "cache" / "recoup" / "budgets").glob("*.json"))
+    return sorted((folder / "cache" / "recoup" / "budgets").glob("*/*.json"))
 
 
 def chosen(stderr: str, which: str) -> int:
@@ -78,6 +78,27 @@ def test_a_search_and_the_run(folder: Path) -> None:
     (folder / "train.py").write_text(TRAINING + "\n# changed\n", encoding="utf-8")
     assert "Suggested budgets" in run(folder, "--budget", "least", "train.py").stderr
     assert len(results(folder)) == 2
+
+
+def test_another_search_reads_the_recording(folder: Path) -> None:
+    (folder / "train.py").write_text(TRAINING + "\nopen('starts', 'a').write('x')\n")
+    first = run(folder, "--budget", "knee", "train.py")
+    assert first.returncode == 0, first.stderr
+    # The recording ends after four steps, so only the run comes to the end of the program.
+    assert (folder / "starts").read_text() == "x"
+    (trace,) = (folder / "cache" / "recoup" / "budgets").glob("*/*.rtrace")
+    other = run(folder, "--budget", "least", "--policy", "lru", "train.py")
+    assert other.returncode == 0 and other.stdout == first.stdout, other.stderr
+    assert "Suggested budgets" in other.stderr
+    assert len(results(folder)) == 2
+    # The program's own recording would print its losses on stderr.
+    losses = first.stdout.splitlines()
+    assert losses[0] in first.stderr and losses[0] not in other.stderr
+    # A damaged recording is made again.
+    trace.write_bytes(trace.read_bytes()[:100])
+    again = run(folder, "--budget", "least", "--policy", "dtr", "train.py")
+    assert again.returncode == 0 and losses[0] in again.stderr, again.stderr
+    assert trace.stat().st_size > 100
 
 
 def test_a_folder_that_cannot_be_written(folder: Path) -> None:

@@ -6,6 +6,7 @@ import hashlib
 import importlib.metadata
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -26,8 +27,9 @@ _PLAIN_STEPS = 6
 def take_suggested_budget(options: argparse.Namespace) -> None:
     """Replaces a budget of SUGGESTED by its size: from an earlier search, or by a search now.
 
-    A search records the first steps of the program in another process, whose standard output
-    becomes standard error. Ends the process if the search fails, with its exit code.
+    A search reads the recording of an earlier one with another policy or spill tier. Else it
+    records the first steps of the program in another process, whose standard output becomes
+    standard error. Ends the process if the search fails, with its exit code.
     """
     which = options.budget
     if which not in SUGGESTED:
@@ -35,16 +37,18 @@ def take_suggested_budget(options: argparse.Namespace) -> None:
     _require_file(options, f"--budget {which}")
     if options.device not in (None, "cpu"):
         options.fail(f"--budget {which} is for budgets of the CPU; got --device {options.device}")
-    file = _result_file(options)
+    folder = _folder(options)
+    file = folder / f"{_hash([options.policy, options.spill])}.json"
     found = _read(file)
     if found is None:
-        found = _search(options)
         with contextlib.suppress(OSError):
-            file.parent.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True)
+        found = _search(options, folder / "run.rtrace")
+        with contextlib.suppress(OSError):
             write_atomically(file, json.dumps(found))
     options.budget = found[f"suggested_{which}"]["budget"]
     if not options.quiet:
-        again = f"; to search again, delete {file}" if file.exists() else ""
+        again = f"; to search again, delete {folder}" if file.exists() else ""
         print(f"recoup run: --budget {which} is {options.budget}{again}", file=sys.stderr)
 
 
@@ -74,25 +78,46 @@ def _require_file(options: argparse.Namespace, flag: str) -> None:
         options.fail(f"{flag} runs the program twice: it must be a file or a module")
 
 
-def _search(options: argparse.Namespace) -> dict[str, Any]:
+def _search(options: argparse.Namespace, trace: Path) -> dict[str, Any]:
+    if trace.exists():
+        code, found = _suggest(options, ["--trace", str(trace)])
+        if found is not None:
+            return found
+        trace.unlink(missing_ok=True)  # it is damaged
+    program = [*(["-m"] if options.is_module else []), options.script, *options.args]
+    with tempfile.TemporaryDirectory(prefix="recoup-") as folder:
+        made = Path(folder) / "trace"
+        flags = ["--keep-trace", str(made), *rule_flags(options)]
+        code, found = _suggest(options, [*flags, *program])
+        if found is None:
+            sys.exit(code or 1)
+        with contextlib.suppress(OSError):
+            shutil.move(made, trace)
+    return found
+
+
+def _suggest(
+    options: argparse.Namespace, arguments: list[str]
+) -> tuple[int, dict[str, Any] | None]:
+    """Runs `recoup suggest`; returns its exit code and results, which are None if it failed."""
     with ending_on_sigterm(), tempfile.TemporaryDirectory(prefix="recoup-") as folder:
         file = Path(folder) / "found.json"
         command = [sys.executable, "-m", "recoup", "suggest", "--json", str(file)]
         for flag in ("policy", "spill"):
             if (value := getattr(options, flag)) is not None:
                 command += [f"--{flag}", value]
-        command += rule_flags(options)
-        command += [*(["-m"] if options.is_module else []), options.script, *options.args]
         quiet = options.quiet
-        code = run_process(command, stdout=subprocess.DEVNULL if quiet else sys.stderr)
-        if code != 0 or not file.exists():
-            sys.exit(code or 1)
-        found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        return found
+        code = run_process(
+            [*command, *arguments], stdout=subprocess.DEVNULL if quiet else sys.stderr
+        )
+        return code, _read(file) if code == 0 else None
 
 
-def _result_file(options: argparse.Namespace) -> Path:
-    """The file of a search; its name depends on what the result is known to depend on."""
+def _folder(options: argparse.Namespace) -> Path:
+    """For a recording and its searches; its name depends on what a recording is known to depend on.
+
+    A search also depends on the policy and the spill tier.
+    """
     script = b""
     if not options.is_module and os.path.isfile(options.script):
         script = Path(options.script).read_bytes()
@@ -102,14 +127,15 @@ def _result_file(options: argparse.Namespace) -> Path:
         os.getcwd(),
         [options.script, *options.args],
         options.is_module,
-        options.policy,
-        options.spill,
         rule_flags(options),
         hashlib.sha256(script).hexdigest(),
     ]
-    name = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
     folder = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(folder) / "recoup" / "budgets" / f"{name}.json"
+    return Path(folder) / "recoup" / "budgets" / _hash(key)
+
+
+def _hash(key: object) -> str:
+    return hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
 
 
 def _read(file: Path) -> dict[str, Any] | None:
