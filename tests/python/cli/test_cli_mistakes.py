@@ -284,6 +284,11 @@ def test_each_mistake_is_answered_by_a_sentence_that_names_the_remedy(
 
 # Options that accept any text here, because a mistake is found later or is none.
 ANY_TEXT = {
+    **{
+        f"{command} {option}": "a name that no module has gives a warning at the end"
+        for command in ("run", "suggest", "verify")
+        for option in ("--keep", "--spill-only")
+    },
     "run --suggestions": "read when it is known that there is a page",
     "run --spill-dir": "recoup asks the system when it opens a file there",
     "verify --spill-dir": "recoup asks the system when it opens a file there",

@@ -18,7 +18,7 @@ HEADER = Path(__file__).parents[3] / "include" / "recoup" / "options.h"
 NOT_BY_NAME = {"outside", "alignment", "aids", "spill_compares", "spill_to_leave"}
 # Options that `recoup.budget` names differently.
 BUDGET_NAMES = {each: f"{each}_bytes" for each in ("budget", "block_size", "page_window", "spill")}
-NO_OPTIONS = {"device", "trace", "profile", "adapt", "share", "options"}
+NO_OPTIONS = {"device", "trace", "profile", "adapt", "share", "rules", "options"}
 SIMULATED_ONLY = {"oracle", "chain_cost", "address_bytes"} | {
     "spill_unit_bytes",
     "spill_read_ns_per_byte",

@@ -335,7 +335,7 @@ def test_an_error_of_a_function_passes_through_and_leaves_nothing() -> None:
     for pair in ((fails, train), (train, fails)):
         with pytest.raises(KeyError, match="mine"):
             recoup.verify(*pair)
-    assert not step_marks._handles and not module_names._collectors
+    assert not step_marks._handles and not module_names._listeners
     assert recoup.verify(train, train)
 
 
