@@ -281,11 +281,16 @@ def reads_a_product(unwritten: bool, kept: list[Tensor]) -> None:
 def test_a_product_of_unwritten_memory_is_named() -> None:
     kept: list[Tensor] = []
     zeros, unwritten = (lambda: reads_a_product(False, kept)), (lambda: reads_a_product(True, kept))
-    found = recoup.verify(zeros, unwritten)
-    assert found.op == "aten.mul.Tensor" and "uninitialized memory" in found.text
-    assert "the other run reads memory there that no op has written" in found.text
-    found = recoup.verify(unwritten, zeros)
-    assert "the reference reads memory there that no op has written" in found.text
+    for one, two, which in (
+        (zeros, unwritten, "the other run"),
+        (unwritten, zeros, "the reference"),
+    ):
+        # The C library may return a block that has the same bytes in both runs. Such a run repeats.
+        said = f"{which} reads memory there that no op has written"
+        searches = (recoup.verify(one, two) for _ in range(8))
+        found = next((found for found in searches if said in found.text), None)
+        assert found is not None and found.op == "aten.mul.Tensor"
+        assert "uninitialized memory" in found.text
 
 
 def test_a_product_of_unwritten_memory_is_one_of_zeros_in_a_scope() -> None:
