@@ -80,7 +80,8 @@ class ModuleRules:
             return
         self._seen[number] = weakref.ref(module)
         for rule in self._rules_of(MODULES[number]):
-            self._engine.add_rule(number, rule)
+            if seen is None:  # a later module with the number has its rules already
+                self._engine.add_rule(number, rule)
             for tensor in module_names.own_tensors(module):
                 _C.set_rule(tensor, rule)
 

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -165,6 +166,29 @@ def test_a_scope_without_rules_forgets_those_of_another(plain: list[str], peak: 
     with recoup.budget(budget, profile="modules") as run:
         assert train() == plain
     assert any(within(name, "h.0", "h.1") for name in evicted(run))
+
+
+class Remaking(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = nn.Linear(8, 8)(x)
+        return y
+
+
+def test_modules_that_are_made_anew_add_no_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    added: list[int] = []
+    applied: list[int] = []
+    with recoup.budget("64MiB", rules=recoup.Rules(keep=["Remaking"])) as run:
+        rules = run._rules
+        assert rules is not None
+        engine = SimpleNamespace(add_rule=lambda number, rule: added.append(number))
+        monkeypatch.setattr(rules, "_engine", engine)
+        monkeypatch.setattr("recoup._C.set_rule", lambda tensor, rule: applied.append(rule))
+        model = Remaking()
+        for _ in range(5):
+            model(torch.ones(1, 8))
+    # The outer module and the inner one; the parameters of five inner ones.
+    assert len(added) == len(set(added)) == 2
+    assert len(applied) == 5 * 2
 
 
 def test_rules_that_leave_too_little(peak: int) -> None:
