@@ -21,7 +21,7 @@ from measure import SEED, megabytes, write_result
 import recoup
 from recoup._reporting.tables import plain_table, print_table
 from recoup.bench.nets import Net, net_named, tiny
-from recoup.bench.simulated import FEASIBLE_RATIO
+from recoup.bench.simulated import least_budget
 from recoup.bench.trial import record, train
 
 STEPS = 3
@@ -51,19 +51,6 @@ def error_in(net: Net, budget: float) -> recoup.OutOfBudgetError | None:
     except recoup.OutOfBudgetError as error:
         return error
     return None
-
-
-def simulated_least(trace: recoup.Trace) -> float:
-    """The least budget that works in simulation, to 1 % of the peak."""
-    least = peak = trace.unbudgeted_peak_bytes()
-    fails = 0
-    while least - fails > peak // 100:
-        middle = (least + fails) // 2
-        if trace.simulate(middle, max_time_ratio=FEASIBLE_RATIO).status == "ok":
-            least = middle
-        else:
-            fails = middle
-    return least
 
 
 def least_of(net: Net, guess: float) -> float:
@@ -107,9 +94,9 @@ def main() -> None:
         net = tiny.net_named(name) if args.tiny else net_named(name)
         with tempfile.TemporaryDirectory() as folder:
             trace = record(net, STEPS, SEED, Path(folder) / "run.rtrace")
-        least = least_of(net, simulated_least(trace))
-        found = [follow(net, least, share) for share in SHARES]
         peak = trace.unbudgeted_peak_bytes()
+        least = least_of(net, least_budget(trace, "planned", peak) or peak)
+        found = [follow(net, least, share) for share in SHARES]
         cells = (
             f"{one.upper_bound:.2f} / {one.worked or float('nan'):.2f} ({one.errors})"
             for one in found

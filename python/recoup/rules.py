@@ -2,6 +2,7 @@
 
 import dataclasses
 import fnmatch
+import warnings
 import weakref
 from collections.abc import Iterable, Sequence
 
@@ -11,6 +12,7 @@ from recoup import _C
 from recoup._patching import module_names
 from recoup._patching.module_names import MODULES, ModuleName
 from recoup.hints import did_you_mean, hint_fields
+from recoup.warning import RecoupWarning
 
 # The order of StorageRule in include/recoup/types.h.
 _STAYS, _OFF_TIER = range(2)
@@ -66,13 +68,15 @@ class ModuleRules:
         """Ends what `enter` has begun."""
         module_names.stop_listening(self._apply)
 
-    def unmatched(self) -> list[str]:
-        """A sentence about each name that no called module has."""
+    def warn_unmatched(self) -> None:
+        """Warns of each name that no called module has."""
         known = sorted({path for number in self._seen for path in _names(MODULES[number])})
-        return [
-            f"rules: no module that was called is named {name!r}{did_you_mean(name, known)}"
-            for name in sorted(self._unmatched)
-        ]
+        for name in sorted(self._unmatched):
+            warnings.warn(
+                f"rules: no module that was called is named {name!r}{did_you_mean(name, known)}",
+                RecoupWarning,
+                stacklevel=5,
+            )
 
     def _apply(self, module: torch.nn.Module, number: int) -> None:
         seen = self._seen.get(number)

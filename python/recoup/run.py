@@ -2,7 +2,6 @@
 
 import gc
 import os
-import warnings
 import weakref
 from collections import Counter
 from pathlib import Path
@@ -48,7 +47,6 @@ from recoup.rules import ModuleRules
 from recoup.setup import Setup
 from recoup.shared import SharedBudget
 from recoup.stats import Stats
-from recoup.warning import RecoupWarning
 
 
 class Run:
@@ -416,8 +414,8 @@ class Run:
         self._note_failure(None, "exit")
 
     def _last_look(self) -> None:
-        for sentence in self._rules.unmatched() if self._rules else ():
-            warnings.warn(sentence, RecoupWarning, stacklevel=4)
+        if self._rules:
+            self._rules.warn_unmatched()
         if self._attribution:
             self._attribution.name_all()
         self._pinned = self._engine.pinned()

@@ -221,13 +221,15 @@ def stop_listening(listener: Callable[[torch.nn.Module, int], None]) -> None:
 
 def own_tensors(module: torch.nn.Module) -> list[torch.Tensor]:
     """The parameters and buffers of a module without those of its submodules."""
-    with torch._C.DisableTorchFunction():
-        return [
-            tensor
-            for held in ("_parameters", "_buffers")
-            for tensor in _held_by(module, held).values()
-            if issubclass(type(tensor), torch.Tensor)
-        ]
+    return [tensor for _, _, tensor in _own_tensors(module)]
+
+
+def _own_tensors(module: torch.nn.Module) -> Iterator[tuple[str, str, torch.Tensor]]:
+    """Kind, name and tensor of each parameter and buffer of the module itself."""
+    for kind in ("parameters", "buffers"):
+        for name, tensor in _held_by(module, f"_{kind}").items():
+            if issubclass(type(tensor), torch.Tensor):
+                yield kind, str(name), tensor
 
 
 def tensors() -> list[tuple[torch.Tensor, int]]:
@@ -246,15 +248,12 @@ def tensors() -> list[tuple[torch.Tensor, int]]:
 def _tensors_of(
     module: torch.nn.Module, path: str, owner: int
 ) -> Iterator[tuple[torch.Tensor, int]]:
-    for kind in ("parameters", "buffers"):
-        for name, tensor in _held_by(module, f"_{kind}").items():
-            if not issubclass(type(tensor), torch.Tensor):
-                continue
-            name = f"{path}.{name}" if path else str(name)
-            yield tensor, TENSORS.of(TensorName(owner, name, kind))
-            # `grad` of a tensor that is no leaf of autograd warns.
-            if kind == "parameters" and tensor.is_leaf and tensor.grad is not None:
-                yield tensor.grad, TENSORS.of(TensorName(owner, name, "gradients"))
+    for kind, own_name, tensor in _own_tensors(module):
+        name = f"{path}.{own_name}" if path else own_name
+        yield tensor, TENSORS.of(TensorName(owner, name, kind))
+        # `grad` of a tensor that is no leaf of autograd warns.
+        if kind == "parameters" and tensor.is_leaf and tensor.grad is not None:
+            yield tensor.grad, TENSORS.of(TensorName(owner, name, "gradients"))
 
 
 def state_of(stepped: Optimizer) -> list[tuple[torch.Tensor, int]]:

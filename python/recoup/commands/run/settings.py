@@ -46,6 +46,13 @@ def make_budget(options: argparse.Namespace) -> tuple[Budget, dict[str, Any]]:
     return budget, {name: _plain(value) for name, value in settings.items()}
 
 
+def rules_of(options: argparse.Namespace) -> recoup.Rules | None:
+    """The rules that the flags of `add_rules` name; None: no flag was given."""
+    if not options.keep and not options.spill_only:
+        return None
+    return recoup.Rules(keep=options.keep or (), spill_only=options.spill_only)
+
+
 def why_not_entered(error: Exception, spill: int | None) -> str:
     """The sentence for a scope that cannot be entered: too little memory, or no disk for a tier."""
     flag = "--budget" if spill is None else "--spill"
@@ -63,8 +70,8 @@ def _given(options: argparse.Namespace) -> dict[str, Any]:
         profile.append("lines")
     if options.timeline is not None or is_page(options.report):
         profile.append("timeline")
-    if options.keep or options.spill_only:
-        given["rules"] = recoup.Rules(keep=options.keep or (), spill_only=options.spill_only)
+    if (rules := rules_of(options)) is not None:
+        given["rules"] = rules
     return given | ({"profile": profile} if profile else {})
 
 

@@ -15,8 +15,8 @@ from torch.optim import Optimizer
 from recoup.budgets import Budget
 from recoup.commands.budget_arguments import add_rules
 from recoup.commands.first_steps import FirstSteps, add_program, run_first_steps
+from recoup.commands.run.settings import rules_of
 from recoup.offline.overheads import Overheads, measure_overheads
-from recoup.rules import Rules
 from recoup.run import Run
 from recoup.scope import trace
 
@@ -40,9 +40,8 @@ class _Recording(FirstSteps):
         super().__init__(options.steps, options.status)
         self._overheads = overheads
         self._scope = trace(options.trace, device="cpu")
-        if options.keep or options.spill_only:
-            # A recording spills nothing; the rules are for its simulations.
-            rules = Rules(keep=options.keep or (), spill_only=options.spill_only)
+        # A recording spills nothing; the rules are for its simulations.
+        if (rules := rules_of(options)) is not None:
             self._scope = Budget(dataclasses.replace(self._scope.setup, modules=True, rules=rules))
         self._run: Run | None = None
         self._other_bytes: int | None = None
