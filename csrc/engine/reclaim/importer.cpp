@@ -44,8 +44,7 @@ bool Importer::bring_in() {
 }
 
 bool Importer::may_leave(const Value& value) const {
-  return !value.escaped && value.hard_pins == 0 && !value.flags.stays && !value.flags.off_tier &&
-         context_.tier.takes(value.nbytes);
+  return !value.escaped && value.hard_pins == 0 && !value.flags.stays && values_.tier_takes(value);
 }
 
 bool Importer::used_by_op(const Value& value) const {

@@ -227,7 +227,7 @@ StorageId Values::add_storage(const FreshStorage& fresh) {
   value.nbytes = fresh.nbytes;
   value.storage = storage;
   value.block = fresh.block;
-  value.spillable = context_.tier.takes(fresh.nbytes);
+  value.spillable = tier_takes(value);
   value.last_access = context_.now;
   added = {.current = id, .handle = fresh.handle, .birth = next_birth_++, .placed = fresh.placed};
   pool_.set_owner(fresh.block, id);
@@ -340,7 +340,7 @@ ValueId Values::add_version(StorageId id) {
   now.flags.stays = old.flags.stays;
   old.flags.stays = false;
   now.flags.off_tier = old.flags.off_tier;
-  now.spillable = now.block.valid() && !now.flags.off_tier && context_.tier.takes(now.nbytes);
+  now.spillable = now.block.valid() && tier_takes(now);
   now.last_access = context_.now;
   now.hard_pins = now.fixed = storage.user_pins;
   old.hard_pins -= storage.user_pins;

@@ -39,8 +39,11 @@ class Values {
     }
   }
   void count_dead_source(ValueId id);
-  // Sets whether the spill tier accepts the value.
-  // A rule may forbid it: see EngineFlags::off_tier.
+  // Whether the spill tier is open for the value: Note [Rules].
+  [[nodiscard]] bool tier_takes(const Value& value) const {
+    return !value.flags.off_tier && context_.tier.takes(value.nbytes);
+  }
+  // Sets whether the spill tier accepts the value, which a rule may forbid.
   void set_spillable(ValueId id, bool on) {
     lineage_[id].spillable = on && !lineage_[id].flags.off_tier;
     candidates_.update(id);

@@ -27,7 +27,7 @@ void Values::leave_outside(ValueId id) {
   Value& value = lineage_[id];
   const bool charged = !std::exchange(value.flags.among_outside, false);
   context_.charge_outside(charged ? -value.size : Bytes(0));
-  value.spillable = !value.flags.off_tier && context_.tier.takes(value.nbytes);
+  value.spillable = tier_takes(value);
   void* const record = std::exchange(value.external, nullptr);
   if (value.storage.valid()) {
     charges_.plain += value.size;
