@@ -1,8 +1,9 @@
 """Training in a share of its peak compared with plain PyTorch: equal bits, with replays."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -26,6 +27,20 @@ class Trained:
 def copies(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """So that nothing that is trained any further is among the results."""
     return {name: tensor.detach().clone() for name, tensor in tensors.items()}
+
+
+def losses_of(
+    model: torch.nn.Module, optimizer: torch.optim.Optimizer, loader: Iterable[Any]
+) -> list[float]:
+    """Trains with each batch of the loader, as loops written by hand do."""
+    losses = []
+    for batch in loader:
+        loss = model(**batch).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses
 
 
 def same_bits(left: torch.Tensor, right: torch.Tensor) -> bool:

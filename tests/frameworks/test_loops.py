@@ -5,7 +5,7 @@ import diffusers
 import peft
 import torch
 
-from compare import Trained, check, copies
+from compare import Trained, check, copies, losses_of
 from models import Texts, gpt2
 
 STEPS = 6
@@ -49,13 +49,8 @@ def test_peft() -> None:
         model = peft.get_peft_model(model, config)
         model.train()
         optimizer = torch.optim.AdamW((p for p in model.parameters() if p.requires_grad), lr=1e-2)
-        losses = []
-        for batch in torch.utils.data.DataLoader(Texts(8 * STEPS), batch_size=8):
-            loss = model(**batch).loss
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            losses.append(loss.item())
+        loader = torch.utils.data.DataLoader(Texts(8 * STEPS), batch_size=8)
+        losses = losses_of(model, optimizer, loader)
         return Trained(losses, copies(model.state_dict()))
 
     check("peft, LoRA", train)

@@ -10,7 +10,7 @@ import torch
 from torchao.quantization import Int8WeightOnlyConfig, quantize_
 
 import recoup
-from compare import Trained, assert_same, check, copies, peak_of
+from compare import Trained, assert_same, check, copies, losses_of, peak_of
 from models import Texts, llama
 
 STEPS = 4
@@ -54,13 +54,8 @@ def training(quantize: Callable[[torch.nn.Module], None]) -> Callable[[], Traine
         model = peft.get_peft_model(base, lora).train()
         trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
         optimizer = torch.optim.AdamW(trained.values(), lr=1e-2)
-        losses = []
-        for batch in torch.utils.data.DataLoader(Texts(8 * STEPS), batch_size=8):
-            loss = model(**batch).loss
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            losses.append(loss.item())
+        loader = torch.utils.data.DataLoader(Texts(8 * STEPS), batch_size=8)
+        losses = losses_of(model, optimizer, loader)
         return Trained(losses, copies(trained))
 
     return train
