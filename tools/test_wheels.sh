@@ -6,6 +6,8 @@
 # For each pair, a Python and a version of PyTorch, `make wheels` has made the wheel. Downloads PyTorch.
 set -eu
 cd "$(dirname "$0")/.."
+. tools/torch_venv.sh
+. tools/arm64_root.sh  # for arm64_need
 root=$PWD/build/clean-debian
 libraries=ca-certificates,libbz2-1.0,libexpat1,libffi8,liblzma5,libreadline8,libsqlite3-0,libssl3,zlib1g
 if [ "$(id -u)" != 0 ]; then
@@ -13,7 +15,7 @@ if [ "$(id -u)" != 0 ]; then
   exit 1
 fi
 if [ ! -e "$root/.stamp" ]; then
-  command -v debootstrap >/dev/null || apt-get install -y -qq --no-install-recommends debootstrap
+  arm64_need debootstrap=debootstrap
   rm -rf "$root"
   mkdir -p "$root"
   debootstrap --variant=minbase --include="$libraries" bookworm "$root" >"$root.log"
@@ -23,7 +25,7 @@ for pair in "$@"; do
   version=${pair#*=}
   python=$(command -v "${pair%=*}")
   prefix=$("$python" -c 'import sys; print(sys.base_prefix)')
-  tag=$("$python" -c "import sys; print('cp%d%d' % sys.version_info[:2])")
+  tag=$(python_tag "$python")
   program=$("$python" -c 'import os, sys; print(os.path.realpath(sys.executable))')
   # A namespace of its own: the mounts end with it.
   unshare --mount sh -eu -c '

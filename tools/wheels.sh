@@ -22,8 +22,7 @@ for python in $PYTHONS; do
     torch_venv "$python" "$folder" "$version" -r requirements-build.txt
     rm -rf "$folder/wheel"
     # The venv's tools come first, so that no others affect the build.
-    RECOUP_WHEEL_TORCH=$("$venv/bin/python" -c "print('.'.join('$version'.split('.')[:2]))") \
-      PATH="$venv/bin:$PATH" \
+    RECOUP_WHEEL_TORCH=${version%.*} PATH="$venv/bin:$PATH" \
       $pip wheel --no-build-isolation --no-deps --config-settings build-dir="$folder/build" -w "$folder/wheel" .
     "$tools" -m auditwheel repair --exclude 'libtorch*.so' --exclude 'libc10*.so' -w "$dist" \
       "$folder"/wheel/recoup-*.whl
