@@ -28,6 +28,7 @@ LAYERS = (
     "csrc/engine/state",
     "csrc/engine/tier",
     "csrc/engine/reclaim",
+    "csrc/engine/attempt",
     "csrc/engine/replay",
     "csrc/engine/program",
     "csrc/engine/reports",

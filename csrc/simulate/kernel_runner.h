@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "csrc/engine/attempt/paging.h"
 #include "csrc/engine/program/engine.h"
-#include "csrc/engine/program/paging.h"
 #include "recoup/trace.h"
 
 namespace recoup::detail {

@@ -76,12 +76,9 @@ class Simulator final : private Device {
   void begin_parts(const TraceListOp& op);
   void end_parts();
   void run_op(const TraceOp& op);
-  void run_until_it_fits(const TraceOp& op);
-  void run_paged(const TraceOp& op, Paging paging);
+  class SimulatedKernel;
+  void run_in_budget(const TraceOp& op);
   void charge_window(Bytes window);
-  [[nodiscard]] Paging::Rules paging_rules() const {
-    return {.window = options_.engine.page_window, .everything = options_.engine.aids.page};
-  }
   [[nodiscard]] static KernelLimits limits_of(const TraceOp& op) {
     return {.pageable = op.pageable, .once = op.once};
   }

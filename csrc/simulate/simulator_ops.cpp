@@ -1,6 +1,9 @@
 // How a simulator runs an op of its trace, and replays it.
+#include <functional>
+#include <optional>
 #include <utility>
 
+#include "csrc/engine/attempt/program_kernel.h"
 #include "csrc/simulate/simulator.h"
 
 namespace recoup::detail {
@@ -22,7 +25,7 @@ void Simulator::run_op(const TraceOp& op) {
     engine_->op().run_once();
   }
   try {
-    run_until_it_fits(op);
+    run_in_budget(op);
   } catch (const OutOfBudget&) {
     engine_->op().abort(operands_, limits_of(op));
     throw;
@@ -39,55 +42,48 @@ void Simulator::run_op(const TraceOp& op) {
   }
 }
 
-// The tries of a live run: OpCall::run_until_it_fits.
-void Simulator::run_until_it_fits(const TraceOp& op) {
-  const Paging::Rules rules = paging_rules();
-  const Paging at_first = Paging::at_first(rules, limits_of(op));
-  Retry retry;
-  for (;;) {
-    try {
-      kernels_.run(op, KernelRunner::Pass::kFirst, at_first);
-      return;
-    } catch (const OutOfBudget& error) {
-      // An op fails at once if its copies do not fit.
-      if (kernels_.made() < op.copies || op.once || at_first.when != Paging::When::kNever) {
-        throw;
-      }
-      if (!retry.worth_it(error.report())) {
-        const Bytes asked = error.report().asked;
-        if (engine_->op().hand_over(operands_, asked)) {
-          if (!kernels_.makes_result_first(op, engine_->op().handover().nbytes())) {
-            throw;
-          }
-          kernels_.run(op, KernelRunner::Pass::kFirst);
-          return;
-        }
-        const std::optional<Paging> paging = at_first.after(rules, limits_of(op), asked);
-        if (!paging) {
-          throw;
-        }
-        run_paged(op, *paging);
-        return;
-      }
-    }
-    retry.all_tried = !engine_->op().retry(operands_, retry.need);
-  }
-}
+class Simulator::SimulatedKernel final : public ProgramKernel {
+ public:
+  SimulatedKernel(Simulator& simulator, const TraceOp& op) : simulator_(simulator), op_(op) {}
 
-void Simulator::run_paged(const TraceOp& op, Paging paging) {
-  for (;;) {
-    engine_->op().begin_paged_run();
-    try {
-      kernels_.run(op, KernelRunner::Pass::kFirst, paging);
-      return;
-    } catch (const OutOfBudget& error) {
-      const std::optional<Paging> more =
-          paging.after(paging_rules(), limits_of(op), error.report().asked);
-      if (!more) {
-        throw;
-      }
-      paging = *more;
+  std::optional<OutOfBudgetReport> run(const Attempt& attempt) override {
+    KernelRunner& kernels = simulator_.kernels_;
+    if (attempt.in_place && !kernels.makes_result_first(op_, engine_op().handover().nbytes())) {
+      OutOfBudgetReport report;
+      report.reason = Handover::kNotTaken;
+      return report;
     }
+    try {
+      kernels.run(op_, KernelRunner::Pass::kFirst, attempt.paging);
+      return std::nullopt;
+    } catch (const OutOfBudget& error) {
+      if (kernels.made() < op_.copies) {
+        throw;  // a live op fails before its kernel runs
+      }
+      return error.report();
+    }
+  }
+  [[nodiscard]] KernelLimits limits() const override { return limits_of(op_); }
+  bool prepare(const Attempt& /*next*/, const std::function<bool()>& measure) override {
+    if (!measure()) {
+      return false;
+    }
+    engine_op().begin_again();
+    return true;
+  }
+
+ private:
+  [[nodiscard]] std::span<const Operand> operands() const override { return simulator_.operands_; }
+  [[nodiscard]] ProgramOp& engine_op() const { return simulator_.engine_->op(); }
+
+  Simulator& simulator_;
+  const TraceOp& op_;
+};
+
+void Simulator::run_in_budget(const TraceOp& op) {
+  SimulatedKernel kernel(*this, op);
+  if (std::optional<OutOfBudgetReport> failure = engine_->attempts().run(kernel)) {
+    throw OutOfBudget(std::move(*failure));
   }
 }
 

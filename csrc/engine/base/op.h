@@ -130,19 +130,4 @@ struct OpUses {
   Few<WrittenStorage> in_passing;
 };
 
-// How many bytes to free in one piece for an op that failed because of fragmentation: what it held
-// plus what it asked for when it failed. Each further failure raises the number, until no more can
-// be freed.
-struct Retry {
-  Bytes need{0};
-  bool all_tried = false;
-  [[nodiscard]] bool worth_it(const OutOfBudgetReport& report) {
-    if (!report.fragmented || all_tried) {
-      return false;
-    }
-    need = std::max(report.workspace + report.asked, need + report.asked);
-    return true;
-  }
-};
-
 }  // namespace recoup::detail

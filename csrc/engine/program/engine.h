@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "csrc/engine/attempt/attempts.h"
 #include "csrc/engine/base/op.h"
 #include "csrc/engine/program/in_parts.h"
 #include "csrc/engine/program/program_op.h"
@@ -97,6 +98,8 @@ class Engine final {
 
   // ---- what the program runs ----
   ProgramOp& op() { return op_; }
+  // Runs the kernel of an op that has begun.
+  [[nodiscard]] const Attempts& attempts() const { return attempts_; }
   InParts& in_parts() { return in_parts_; }
   // For messages. The caller owns the name, which must live until the next call.
   void set_running_op(std::string_view name) { context_.running_op = name; }
@@ -211,6 +214,7 @@ class Engine final {
   Disturber disturber_;
   Handover handover_;
   Room room_;
+  Attempts attempts_;
   Replayer replayer_;
   Freezer freezer_;
   Records records_;

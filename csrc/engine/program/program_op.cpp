@@ -26,7 +26,6 @@ ProgramOp::ProgramOp(Context& context, const Parts& parts)
       candidates_(parts.candidates),
       evictor_(parts.evictor),
       enough_(parts.enough),
-      room_(parts.room),
       replayer_(parts.replayer),
       freezer_(parts.freezer),
       records_(parts.records),
@@ -146,33 +145,7 @@ void ProgramOp::prepare(std::span<const Operand> operands, std::span<const Stora
   enough_.begin_op(fixed, again);
 }
 
-bool ProgramOp::retry(std::span<const Operand> operands, Bytes need) {
-  if (context_.observer != nullptr) {
-    context_.observer->on_op_retry();
-  }
-  const bool is_enough = room_.defragment(pinned_by(operands), need);
-  enough_.begin_retry();
-  return is_enough;
-}
-
-std::optional<std::size_t> ProgramOp::hand_over(std::span<const Operand> operands,
-                                                std::optional<Bytes> asked) {
-  if (!handover_.possible(asked)) {
-    return std::nullopt;
-  }
-  for (std::size_t i = 0; i < operands.size(); ++i) {
-    if (operands[i].overwritable && handover_.offer(operands[i].value, asked)) {
-      if (context_.observer != nullptr) {
-        context_.observer->on_op_retry();
-      }
-      enough_.begin_retry();
-      return i;
-    }
-  }
-  return std::nullopt;
-}
-
-void ProgramOp::begin_paged_run() {
+void ProgramOp::begin_again() {
   if (context_.observer != nullptr) {
     context_.observer->on_op_retry();
   }

@@ -1,8 +1,6 @@
 // ProgramOp: the life of the op that a program runs, as its caller sees it: begin, kernel, end.
 #pragma once
 
-#include <cstddef>
-#include <optional>
 #include <span>
 #include <string_view>
 
@@ -12,7 +10,6 @@
 #include "csrc/engine/program/write_behind.h"
 #include "csrc/engine/reclaim/evictor.h"
 #include "csrc/engine/reclaim/handover.h"
-#include "csrc/engine/reclaim/room.h"
 #include "csrc/engine/replay/freezer.h"
 #include "csrc/engine/replay/records.h"
 #include "csrc/engine/replay/replayer.h"
@@ -30,7 +27,6 @@ class ProgramOp {
     Candidates& candidates;
     Evictor& evictor;
     Enough& enough;
-    Room& room;
     Replayer& replayer;
     Freezer& freezer;
     Records& records;
@@ -46,20 +42,12 @@ class ProgramOp {
   // the op has not begun: nothing is pinned, and abort must not be called. The caller owns the
   // name, which must live until the op ends.
   void begin(std::string_view name, std::span<Operand> operands);
-  // The kernel that is about to run must not be run again by retry.
+  // The kernel that is about to run must not run again: Note [Attempts].
   void run_once() { enough_.run_once(); }
-  // The kernel failed only because of fragmentation. Makes `need` bytes free, if possible, and
-  // makes free bytes contiguous. False: less is free, and nothing is left to evict.
-  [[nodiscard]] bool retry(std::span<const Operand> operands, Bytes need);
-  // The kernel has failed for lack of `asked` bytes, or is about to run for the first time, and may
-  // run once more. Evicts an overwritable operand, whose block a result then takes: Note [Results
-  // in place]. Returns its index; nullopt: there is none.
-  [[nodiscard]] std::optional<std::size_t> hand_over(std::span<const Operand> operands,
-                                                     std::optional<Bytes> asked);
+  // The kernel has failed and runs again.
+  void begin_again();
   [[nodiscard]] const Handover& handover() const { return handover_; }
   // ---- Note [Paged results] in paging.h ----
-  // The kernel has failed, and runs once more with paged memory.
-  void begin_paged_run();
   // The kernel has got `nbytes` of paged memory, and frees it.
   void page(PageKey page, Bytes nbytes);
   void unpage(PageKey page);
@@ -89,7 +77,6 @@ class ProgramOp {
   Candidates& candidates_;
   Evictor& evictor_;
   Enough& enough_;
-  Room& room_;
   Replayer& replayer_;
   Freezer& freezer_;
   Records& records_;

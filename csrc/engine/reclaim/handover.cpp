@@ -1,7 +1,6 @@
 #include "csrc/engine/reclaim/handover.h"
 
 #include <utility>
-#include <vector>
 
 #include "csrc/base/check.h"
 
@@ -34,19 +33,8 @@ bool Handover::offer(ValueId id, std::optional<Bytes> asked) {
   return true;
 }
 
-bool Handover::offer_input(OpId op, std::optional<Bytes> asked) {
-  if (!possible(asked)) {
-    return false;
-  }
-  std::vector<ValueId> inputs;
-  context_.lineage.for_each_input(op, [&](ValueId id) { inputs.push_back(id); });
-  const void* const payload = context_.lineage[op].payload;
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    if (context_.device.may_overwrite(payload, i) && offer(inputs[i], asked)) {
-      return true;
-    }
-  }
-  return false;
+bool Handover::offer_one(std::span<const ValueId> ids, std::optional<Bytes> asked) {
+  return std::any_of(ids.begin(), ids.end(), [&](ValueId id) { return offer(id, asked); });
 }
 
 // The soft pin holds the value while it has no hard pin.

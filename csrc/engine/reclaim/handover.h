@@ -30,12 +30,8 @@ class Handover {
   // Evicts a value that is pinned once, by the op whose kernel did not fit, and keeps its block for
   // an allocation of `asked` bytes, or of its own size. The pin stays. False: that is impossible.
   [[nodiscard]] bool offer(ValueId id, std::optional<Bytes> asked);
-  // The same for an input of a recorded op that the device may overwrite.
-  [[nodiscard]] bool offer_input(OpId op, std::optional<Bytes> asked);
-  // Whether another try in place is possible.
-  [[nodiscard]] bool possible(std::optional<Bytes> asked) const {
-    return !value_.valid() && asked != Bytes(0) && context_.options.reuse_operands;
-  }
+  // Offers the first of these values that can be offered. False: none can.
+  [[nodiscard]] bool offer_one(std::span<const ValueId> ids, std::optional<Bytes> asked);
   // The block, for an allocation of as many bytes as the value has; nullopt: there is none.
   [[nodiscard]] std::optional<BlockId> take(Bytes nbytes);
   // The value of the last offer, until end; invalid: there is none.

@@ -7,6 +7,9 @@
 #include "csrc/engine/replay/replay.h"
 
 #include <algorithm>
+#include <functional>
+#include <optional>
+#include <utility>
 
 #include "csrc/engine/tier/async_copies.h"
 
@@ -47,6 +50,7 @@ Replay::Replay(const Parts& parts, std::vector<ValueId>& dead_sources, Order ord
       verifier_(parts.verifier),
       disturber_(parts.disturber),
       handover_(parts.handover),
+      attempts_(parts.attempts),
       reporter_(parts.reporter),
       order_(order),
       most_(most),
@@ -219,7 +223,7 @@ bool Replay::may_hand_over(OpId op, ValueId before) const {
 
 void Replay::execute(OpId op) {
   charge_cost(op);
-  execute_until_it_fits(op);
+  execute_in_budget(op);
   lineage_.for_each_input(op, [this](ValueId id) {
     const Value& value = lineage_[id];
     if (!value.recomputable() && !value.storage.valid()) {
@@ -275,37 +279,60 @@ void Replay::fill_buffers(OpId op, std::vector<Buffer>& buffers) {
   }
 }
 
-// A kernel that ran out of memory can be run again if it has written nothing yet. That is certain
-// only if it writes nothing but its results.
-void Replay::execute_until_it_fits(OpId op) {
-  Retry retry;
-  const auto& writes = lineage_[op].written;
-  retry.all_tried = std::any_of(writes.begin(), writes.end(),
-                                [](const WrittenValue& written) { return written.before.valid(); });
-  if (context_.options.aids.in_place) {
-    (void)handover_.offer_input(op, std::nullopt);
-  }
-  for (;;) {
+// A kernel that ran out of memory can run again if it has written nothing yet. That is certain only
+// if it writes nothing but its results.
+class Replay::ReplayedKernel final : public OpKernel {
+ public:
+  ReplayedKernel(Replay& replay, OpId op) : replay_(replay), op_(op) {}
+
+  std::optional<OutOfBudgetReport> run(const Attempt& /*attempt*/) override {
     try {
-      execute_once(op);
-      handover_.end_well();
-      return;
+      replay_.execute_once(op_);
+      return std::nullopt;
     } catch (const OutOfBudget& error) {
-      if (handover_.value().valid() || !retry.worth_it(error.report())) {
-        if (handover_.offer_input(op, error.report().asked)) {
-          continue;
-        }
-        handover_.end();
-        drop_handed_over(op);
-        throw;
-      }
-    } catch (...) {
-      handover_.end();
-      drop_handed_over(op);
-      throw;
+      return error.report();
     }
-    retry.all_tried = !room_.defragment({}, retry.need);
   }
+  [[nodiscard]] KernelLimits limits() const override {
+    const auto& writes = replay_.lineage_[op_].written;
+    return {.pageable = false,
+            .once = std::any_of(writes.begin(), writes.end(), [](const WrittenValue& written) {
+              return written.before.valid();
+            })};
+  }
+  bool prepare(const Attempt& /*next*/, const std::function<bool()>& measure) override {
+    return measure();
+  }
+  [[nodiscard]] std::vector<ValueId> movable() const override { return {}; }
+  [[nodiscard]] std::vector<ValueId> overwritable() override {
+    std::vector<ValueId> found;
+    std::size_t index = 0;
+    const void* const payload = replay_.lineage_[op_].payload;
+    replay_.lineage_.for_each_input(op_, [&](ValueId id) {
+      if (replay_.context_.device.may_overwrite(payload, index++)) {
+        found.push_back(id);
+      }
+    });
+    return found;
+  }
+
+ private:
+  Replay& replay_;
+  const OpId op_;
+};
+
+void Replay::execute_in_budget(OpId op) {
+  ReplayedKernel kernel(*this, op);
+  try {
+    if (std::optional<OutOfBudgetReport> failure = attempts_.run(kernel)) {
+      throw OutOfBudget(std::move(*failure));
+    }
+  } catch (...) {
+    handover_.end();
+    drop_handed_over(op);
+    throw;
+  }
+  handover_.end_well();
 }
 
 // A block that was handed to a failed kernel may be half written: its value must be replayed.

@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "csrc/engine/attempt/attempts.h"
 #include "csrc/engine/reclaim/disturber.h"
 #include "csrc/engine/reclaim/evictor.h"
 #include "csrc/engine/reclaim/handover.h"
@@ -47,6 +48,7 @@ class Replay final : public WaitingReplay {
     Verifier& verifier;
     Disturber& disturber;
     Handover& handover;
+    const Attempts& attempts;
     const OutOfBudgetReporter& reporter;
   };
   enum class Order : std::uint8_t {
@@ -95,7 +97,8 @@ class Replay final : public WaitingReplay {
   };
   void execute(OpId op);
   void place(OpId op);
-  void execute_until_it_fits(OpId op);
+  class ReplayedKernel;
+  void execute_in_budget(OpId op);
   void execute_once(OpId op);
   void drop_handed_over(OpId op);
   void learn_cost(const Measurement& measured);
@@ -115,6 +118,7 @@ class Replay final : public WaitingReplay {
   Verifier& verifier_;
   Disturber& disturber_;
   Handover& handover_;
+  const Attempts& attempts_;
   const OutOfBudgetReporter& reporter_;
   Order order_;
   Nanoseconds most_;

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "csrc/engine/attempt/paging.h"
 #include "csrc/engine/base/op.h"
-#include "csrc/engine/program/paging.h"
 #include "recoup/types.h"
 
 namespace recoup::detail {

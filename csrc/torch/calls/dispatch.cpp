@@ -123,7 +123,7 @@ void run_opaque(const c10::OperatorHandle& op, const OpTraits& traits, c10::Disp
     with_concerned(op, *stack, [&](std::span<Session* const> sessions) {
       for (Session* const session : sessions) {
         session->land();
-        OpCall(*session, op, traits, below, *stack).announce(frame);
+        OpCall(*session, Call(op, traits, below, *stack)).announce(frame);
       }
     });
   }
@@ -194,9 +194,9 @@ void run(const c10::OperatorHandle& op, const OpTraits& traits, c10::DispatchKey
     for (Session* const session : sessions) {
       session->land();
     }
-    if (!traits.in_parts || sessions.size() != 1 ||
-        !PartedCall(*sessions.front(), op, traits, below, *stack).run()) {
-      OpCall(*sessions.front(), op, traits, below, *stack, sessions.subspan(1)).run();
+    const Call call(op, traits, below, *stack);
+    if (!traits.in_parts || sessions.size() != 1 || !PartedCall(*sessions.front(), call).run()) {
+      OpCall(*sessions.front(), call, sessions.subspan(1)).run();
     }
   });
 }

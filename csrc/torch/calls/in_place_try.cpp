@@ -1,5 +1,7 @@
 #include "csrc/torch/calls/in_place_try.h"
 
+#include <algorithm>
+#include <span>
 #include <utility>
 
 namespace recoup::detail {
@@ -15,34 +17,23 @@ at::Tensor over(const StoragePtr& storage, const at::Tensor& tensor) {
 
 }  // namespace
 
-bool InPlaceTry::prepare(Operands& operands, std::optional<Bytes> asked, torch::jit::Stack& stack,
-                         std::size_t base) {
-  operands.find_overwritable();
-  std::optional<std::size_t> index;
-  void* address = nullptr;
-  {
-    const EngineLock lock(session_.mutex());
-    session_.wait_for_replays(lock);
-    ProgramOp& op = session_.engine(lock).op();
-    index = op.hand_over(operands.all(), asked);
-    if (!index) {
-      return false;
-    }
-    address = session_.tensors().arena().at(op.handover().offset());
-  }
-  const c10::StorageImpl& storage = impl_of(operands.all()[*index]);
+void InPlaceTry::put_operand(const Call& call, const Operands& operands, const EngineLock& lock) {
+  const Handover& handover = session_.engine(lock).op().handover();
+  const std::span<const Operand> all = operands.all();
+  const auto operand = std::find_if(
+      all.begin(), all.end(), [&](const Operand& each) { return each.value == handover.value(); });
+  const c10::StorageImpl& storage = impl_of(*operand);
   const StoragePtr bytes =
-      storage_over(address, static_cast<std::int64_t>(storage.nbytes()), session_.device());
-  stack.resize(base);
-  for (const c10::IValue& argument : operands.arguments()) {
-    stack.push_back(own_copy(argument));
+      storage_over(session_.tensors().arena().at(handover.offset()),
+                   static_cast<std::int64_t>(storage.nbytes()), session_.device());
+  for (std::size_t i = call.base; i < call.stack.size(); ++i) {
+    c10::IValue& argument = call.stack[i];
     if (argument.isTensor() && argument.toTensor().defined() &&
         argument.toTensor().storage().unsafeGetStorageImpl() == &storage) {
       operand_ = over(bytes, argument.toTensor());
-      stack.back() = operand_;
+      argument = operand_;
     }
   }
-  return true;
 }
 
 bool InPlaceTry::is_right(Arguments results) const {

@@ -2,11 +2,8 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <ATen/core/stack.h>
 
-#include <cstddef>
-#include <optional>
-
+#include "csrc/torch/calls/call.h"
 #include "csrc/torch/calls/operands.h"
 #include "csrc/torch/session/session.h"
 
@@ -17,11 +14,8 @@ class InPlaceTry {
  public:
   explicit InPlaceTry(Session& session) : session_(session) {}
 
-  // The op lacked `asked` bytes, or has not run yet. Evicts an operand, and puts the arguments back
-  // on the stack, from `base` on, with a tensor over the evicted bytes in its place. False: no
-  // operand's block can be taken, and the stack is unchanged.
-  [[nodiscard]] bool prepare(Operands& operands, std::optional<Bytes> asked,
-                             torch::jit::Stack& stack, std::size_t base);
+  // On the stack, replaces the operand whose block was handed over by a tensor over its bytes.
+  void put_operand(const Call& call, const Operands& operands, const EngineLock& lock);
   // Whether no allocation has taken the operand's block, or a result has that replaces the operand
   // element by element. If not, the kernel may have overwritten bytes before it read them.
   [[nodiscard]] bool is_right(Arguments results) const;

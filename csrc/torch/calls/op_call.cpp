@@ -40,15 +40,16 @@ void order_streams(Backend& backend, std::span<const Operand> operands) {
 }  // namespace
 
 void OpCall::run() {
-  leaves_out_ = traits_.left_out != 0 &&
-                (traits_.condition_arg < 0 ||
-                 stack_[base_ + static_cast<std::size_t>(traits_.condition_arg)].toBool());
+  leaves_out_ = call_.traits.left_out != 0 &&
+                (call_.traits.condition_arg < 0 ||
+                 call_.on_stack()[static_cast<std::size_t>(call_.traits.condition_arg)].toBool());
   prepare();
-  if (session_.device().is_cpu() && needs_one_thread(traits_, stack_, base_)) [[unlikely]] {
+  if (session_.device().is_cpu() && needs_one_thread(call_.traits, call_.stack, call_.base))
+      [[unlikely]] {
     one_thread_.emplace();
   }
   try {
-    run_until_it_fits();
+    kernel_.run_in_budget();
     finish(Results::kOnStack);
   } catch (...) {
     fail();
@@ -56,7 +57,7 @@ void OpCall::run() {
   }
   hold_results();
   if (fresh_.composite()) [[unlikely]] {
-    fresh_.keep_descriptions(on_stack());
+    fresh_.keep_descriptions(call_.on_stack());
   }
 }
 
@@ -81,20 +82,12 @@ void OpCall::announce(KernelFrame& frame) {
   }
 }
 
-void OpCall::save_left_out(const EngineLock& lock) {
-  for (const Operand& operand : operands_.all()) {
-    if (operand.left_out && operand.storage.valid()) {
-      left_out_before_.add(impl_of(operand), session_, lock);
-    }
-  }
-}
-
 // As far as it is known before the kernel runs.
 NoReplay OpCall::why_not_replayed() const {
-  if (!traits_.repeatable) {
-    return traits_.uninitialized ? NoReplay::kUninitialized
-           : traits_.own_kernel  ? NoReplay::kOp
-                                 : NoReplay::kCustomOp;
+  if (!call_.traits.repeatable) {
+    return call_.traits.uninitialized ? NoReplay::kUninitialized
+           : call_.traits.own_kernel  ? NoReplay::kOp
+                                      : NoReplay::kCustomOp;
   }
   if (operands_.foreign()) {
     return NoReplay::kOperand;
@@ -102,14 +95,16 @@ NoReplay OpCall::why_not_replayed() const {
   if ((framed_ && KernelFrame::in_opaque()) || in_python_dispatcher()) {
     return NoReplay::kInside;
   }
-  return session_.can().kernels_vary && may_vary(traits_, stack_, base_) ? NoReplay::kVaries
-                                                                         : NoReplay::kNone;
+  return session_.can().kernels_vary && may_vary(call_.traits, call_.stack, call_.base)
+             ? NoReplay::kVaries
+             : NoReplay::kNone;
 }
 
 // Finds the storages, restores and pins them, and prepares those that will be written.
 void OpCall::prepare() {
-  operands_.find(Arguments(stack_.data() + base_, argument_count_), leaves_out_);
+  operands_.find(call_.on_stack(), leaves_out_);
   framed_ = KernelFrame::any();
+  kernel_.set_in_place(call_.traits.overwritable && !framed_ && !leaves_out_ && others_.empty());
   why_ = why_not_replayed();
   line_ = session_.line();
   if (why_ == NoReplay::kNone) {
@@ -183,7 +178,7 @@ void OpCall::zero(c10::StorageImpl& storage) {
       c10::Storage(StoragePtr::reclaim_copy(&storage)), backend, caffe2::TypeMeta::Make<uint8_t>());
   bytes.unsafeGetTensorImpl()->set_sizes_contiguous({static_cast<std::int64_t>(storage.nbytes())});
   torch::jit::Stack stack{std::move(bytes)};
-  OpCall(session_, zero, traits, backend, stack).run();
+  OpCall(session_, Call(zero, traits, backend, stack)).run();
 }
 
 void OpCall::begin(const EngineLock& lock) {
@@ -191,9 +186,9 @@ void OpCall::begin(const EngineLock& lock) {
   if (session_.can().streams) {
     session_.backend(lock).require_ready();
   }
-  engine.set_running_op(traits_.name);
+  engine.set_running_op(call_.traits.name);
   if (Attributor* const attributor = session_.attributor(lock)) {
-    maker_ = attributor->makers().running(traits_.name, line_);
+    maker_ = attributor->makers().running(call_.traits.name, line_);
     engine.set_maker(maker_);
   }
   session_.tensors().external().sweep_paged();
@@ -202,109 +197,29 @@ void OpCall::begin(const EngineLock& lock) {
     storages.disarm(impl_of(operand));
     operand.storage = storages.find(impl_of(operand));
   }
-  if (traits_.captures || (traits_.collective && session_.can().streams)) {
+  if (call_.traits.captures || (call_.traits.collective && session_.can().streams)) {
     for (Operand& operand : operands_.all()) {
       if (operand.storage.valid()) {
         engine.user().escape(operand.storage);
       }
     }
   }
-  if (session_.recording() && may_be_in_place()) [[unlikely]] {
+  if (session_.recording() && kernel_.may_be_in_place()) [[unlikely]] {
     operands_.find_overwritable();
   }
-  limits_ = find_limits();
-  engine.op().begin(traits_.name, operands_.all());
-  if (limits_.once) {
+  kernel_.find_limits();
+  engine.op().begin(call_.traits.name, operands_.all());
+  if (kernel_.limits().once) {
     engine.op().run_once();
   }
   try {
-    prepare_kernel(lock);
+    if (session_.can().streams) {
+      order_streams(session_.backend(lock), operands_.all());
+    }
+    kernel_.begin(lock);
   } catch (...) {
-    engine.op().abort(operands_.all(), limits_);
+    engine.op().abort(operands_.all(), kernel_.limits());
     throw;
-  }
-}
-
-// Saves what the kernel may change and needs again if it is repeated.
-void OpCall::prepare_kernel(const EngineLock& lock) {
-  const bool streams = session_.can().streams;
-  if (streams) {
-    order_streams(session_.backend(lock), operands_.all());
-  }
-  if (leaves_out_) {
-    try {
-      save_left_out(lock);
-    } catch (...) {
-      left_out_before_.drop(session_, lock);
-      throw;
-    }
-  }
-  if (streams) {
-    timing_.begin(*session_.backend(lock).times(), session_.engine(lock), traits_, operands_.all(),
-                  session_.recording());
-  }
-}
-
-void OpCall::run_kernel() {
-  std::optional<Draw> draw;
-  if (traits_.random) {
-    keep_draw(draw);
-  }
-  const TickClock::Ticks start = TickClock::now();
-  try {
-    run_without_failure();
-  } catch (const PoolOutOfMemory&) {
-    if (draw) {
-      draw->undo();
-    }
-    throw;
-  }
-  cost_ = TickClock::between(start, TickClock::now());
-}
-
-// Note [Caught errors]
-void OpCall::run_without_failure() {
-  CaughtFailure caught(traits_.own_kernel ? nullptr : &Settings::current(session_.device().type()));
-  CaughtFailure& of_workers = session_.tensors().failure_of_workers();
-  try {
-    const FailureNoted noted(caught);
-    run_below();
-  } catch (const KernelOutOfMemory& error) {
-    if (!caught.noted()) {
-      throw error.plain();  // of another session
-    }
-  } catch (...) {
-    if (traits_.compiled || (!caught.noted() && !of_workers.noted())) {
-      throw;  // a graph may handle an error, and its errors have texts of their own
-    }
-  }
-  if (caught.noted() || of_workers.noted()) [[unlikely]] {
-    stack_.resize(base_);
-    if (!traits_.random) {  // a draw may hold a generator's lock
-      caught.restore_settings();
-    }
-    throw PoolOutOfMemory(caught.noted() ? caught.take() : of_workers.take(), &session_);
-  }
-}
-
-void OpCall::keep_draw(std::optional<Draw>& draw) {
-  const auto generator =
-      repeatable_generator(traits_, keys_, session_.device(), stack_, argument_count_);
-  if (!generator) {
-    refuse_replay(NoReplay::kDraw);
-    random_ = nullptr;
-    return;
-  }
-  begin_draw(draw, traits_, *generator, stack_, argument_count_);
-  random_ = draw->before();
-}
-
-void OpCall::run_below() {
-  const Unseen unseen;
-  if (others_.empty()) [[likely]] {
-    Hook::proceed(op_, keys_, &stack_);
-  } else {
-    OpCall(*others_.front(), op_, traits_, keys_, stack_, others_.subspan(1)).run();
   }
 }
 
@@ -317,7 +232,7 @@ void OpCall::kernel_ended(const EngineLock& /*lock*/) {
 
 // Finds written storages whose bytes the kernel has replaced.
 void OpCall::note_written(const EngineLock& lock) {
-  if (traits_.writes == 0) {
+  if (call_.traits.writes == 0) {
     return;
   }
   for (Operand& operand : operands_.all()) {
@@ -336,7 +251,8 @@ void OpCall::note_written(const EngineLock& lock) {
   }
 }
 
-OpRecord OpCall::make_record(const OpUses& uses, const EngineLock& lock) {
+OpRecord OpCall::make_record(const OpUses& uses, Nanoseconds cost, std::uint32_t copies,
+                             const EngineLock& lock) {
   Bytes workspace = session_.memory().most_held(lock);
   for (const FreshStorage& fresh : fresh_.storages()) {
     workspace -= fresh.nbytes;
@@ -344,35 +260,34 @@ OpRecord OpCall::make_record(const OpUses& uses, const EngineLock& lock) {
   OpRecord record{.inputs = uses.inputs,
                   .written = uses.written,
                   .fresh = fresh_.storages(),
-                  .cost = cost_,
+                  .cost = cost,
                   .workspace = std::max(workspace, Bytes(0)),
                   .payload = nullptr,
-                  .verifiable = traits_.verifiable};
-  record.random = traits_.random;
-  record.copies = copies_;
-  limits_.once |= is_once();
-  record.limits = limits_;
-  record.paged = paged_;
+                  .verifiable = call_.traits.verifiable};
+  record.random = call_.traits.random;
+  record.copies = copies;
+  record.limits = kernel_.limits();
+  record.paged = kernel_.paged();
   // Of an op that was paged, only the trace needs a record: Note [Paged results].
   const NoReplay unrecorded =
-      paged_ ? NoReplay::kPaged : session_.engine(lock).op().why_unrecorded(record);
-  const bool wanted = paged_ ? session_.recording() : unrecorded == NoReplay::kNone;
+      record.paged ? NoReplay::kPaged : session_.engine(lock).op().why_unrecorded(record);
+  const bool wanted = record.paged ? session_.recording() : unrecorded == NoReplay::kNone;
   if (why_ == NoReplay::kNone && wanted) {
-    PayloadWriter writer(session_, {.handle = op_,
-                                    .traits = traits_,
-                                    .keys = keys_,
+    PayloadWriter writer(session_, {.handle = call_.op,
+                                    .traits = call_.traits,
+                                    .keys = call_.keys,
                                     .operands = operands_,
                                     .fresh = fresh_,
-                                    .results = on_stack(),
-                                    .overwritable = may_be_in_place()});
-    std::unique_ptr<Payload> payload = writer.write(std::move(random_), lock);
+                                    .results = call_.on_stack(),
+                                    .overwritable = kernel_.may_be_in_place()});
+    std::unique_ptr<Payload> payload = writer.write(kernel_.take_random(), lock);
     if (payload == nullptr) {
       refuse_replay(NoReplay::kArgument);
     }
-    if (paged_ && payload != nullptr) {
+    if (record.paged && payload != nullptr) {
       record.record_bytes = Bytes(static_cast<std::int64_t>(payload->memory));
       session_.tensors().discard(std::move(payload));
-    } else if (!paged_) {
+    } else if (!record.paged) {
       record.recordable = true;
       record.cost_key = payload != nullptr ? payload->cost_key : 0;
       record.payload = payload.release();
@@ -388,27 +303,27 @@ void OpCall::finish(Results results) {
   kernel_ended(lock);
   Engine& engine = session_.engine(lock);
   const Nanoseconds made_room = engine.context().room_time - room_before_;
-  cost_ -= std::min(cost_, made_room);
-  copies_ = left_out_before_.in_pool();
-  left_out_before_.drop(session_, lock);
+  Nanoseconds cost = kernel_.cost() - std::min(kernel_.cost(), made_room);
+  const std::uint32_t copies = kernel_.end(lock);
+  refuse_replay(kernel_.why_not_replayed());
   note_written(lock);
   hold_arguments(lock);
   if (results == Results::kOnStack) {
-    fresh_.collect(on_stack(), serial_, paged_, lock);
+    fresh_.collect(call_.on_stack(), serial_, kernel_.paged(), lock);
     if (!fresh_.repeatable()) {
       refuse_replay(NoReplay::kResult);
-    } else if (is_once()) {
+    } else if (kernel_.is_once()) {
       refuse_replay(NoReplay::kOnce);
     }
   }
-  const bool streams = session_.can().streams;
-  if (streams) {
-    cost_ = timing_.end(*session_.backend(lock).times(), traits_, fresh_.storages(),
-                        made_room > Nanoseconds(0));
+  OpTiming* const timing = kernel_.timing();
+  if (timing != nullptr) {
+    cost = timing->end(*session_.backend(lock).times(), call_.traits, fresh_.storages(),
+                       made_room > Nanoseconds(0));
   }
   engine.set_maker(maker_);
   const OpUses uses(operands_.all());
-  OpRecord record = make_record(uses, lock);
+  OpRecord record = make_record(uses, cost, copies, lock);
   c10::SmallVector<StorageId, 2> storages(fresh_.storages().size());
   engine.op().end(record, uses, operands_.all(), storages);
   for (std::size_t i = 0; i < storages.size(); ++i) {
@@ -417,8 +332,8 @@ void OpCall::finish(Results results) {
   if (maker_.valid()) [[unlikely]] {
     session_.attributor(lock)->apply_rules(engine, maker_, storages);
   }
-  if (streams) {
-    timing_.name(*session_.backend(lock).times(), engine, operands_.all(), storages);
+  if (timing != nullptr) {
+    timing->name(*session_.backend(lock).times(), engine, operands_.all(), storages);
   }
   session_.end_turn(lock);
   arm_storages();
@@ -436,7 +351,7 @@ void OpCall::hold_arguments(const EngineLock& lock) {
 void OpCall::hold_results() {
   if (framed_) [[unlikely]] {
     const EngineLock lock(session_.mutex());
-    KernelFrame::hold_all_in_all(session_, on_stack(), KernelFrame::in_opaque(), lock);
+    KernelFrame::hold_all_in_all(session_, call_.on_stack(), KernelFrame::in_opaque(), lock);
   }
 }
 
@@ -445,14 +360,10 @@ void OpCall::fail() noexcept {
     return;
   }
   const EngineLock lock(session_.mutex());
-  left_out_before_.restore();
-  left_out_before_.drop(session_, lock);
+  kernel_.fail(lock);
   kernel_ended(lock);
   note_written(lock);
-  session_.engine(lock).op().abort(operands_.all(), limits_);
-  if (session_.can().streams) {
-    timing_.cancel(*session_.backend(lock).times());
-  }
+  session_.engine(lock).op().abort(operands_.all(), kernel_.limits());
   session_.end_turn(lock);
   arm_storages();
 }
@@ -463,7 +374,8 @@ void OpCall::arm_storages() {
     storages.arm(impl_of(operand));
   }
   // A sparse tensor's indices are defined.
-  const bool undefined = traits_.uninitialized && !fresh_.composite() && !fills_empty_tensors();
+  const bool undefined =
+      call_.traits.uninitialized && !fresh_.composite() && !fills_empty_tensors();
   for (const FreshStorage& fresh : fresh_.storages()) {
     c10::StorageImpl& storage = *FreshResults::record(fresh).impl;
     if (undefined) {

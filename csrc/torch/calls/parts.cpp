@@ -49,21 +49,11 @@ void add_operand(Part& part, StorageId storage, bool written) {
 
 }  // namespace
 
-PartedCall::PartedCall(Session& session, const c10::OperatorHandle& op, const OpTraits& traits,
-                       c10::DispatchKeySet keys, torch::jit::Stack& stack)
-    : session_(session),
-      op_(op),
-      traits_(traits),
-      keys_(keys),
-      stack_(stack),
-      argument_count_(op.schema().arguments().size()),
-      arguments_(stack.data() + (stack.size() - argument_count_), argument_count_) {}
-
 bool PartedCall::run() {
   // A surrounding kernel's frame keeps everything in place, so it is unknown whether the parts will
   // fit.
   const bool by_device =
-      keys_.highestPriorityTypeId() == backend_type(session_.device().type()).dense;
+      call_.keys.highestPriorityTypeId() == backend_type(session_.device().type()).dense;
   if (!by_device || KernelFrame::any()) {
     return false;
   }
@@ -75,7 +65,7 @@ bool PartedCall::run() {
   for (const Range part : parts_) {
     run_part(part);
   }
-  torch::jit::drop(stack_, argument_count_);
+  call_.clear_stack();
   return true;
 }
 
@@ -163,7 +153,7 @@ std::size_t PartedCall::length() const {
 // Whether it is a learning rate on the CPU, which a fused kernel reads when it is launched.
 bool PartedCall::is_scalar_of_host(const at::Tensor& tensor, std::size_t argument) const {
   return session_.can().fused_lists && tensor.is_cpu() && tensor.numel() == 1 &&
-         ((traits_.writes >> argument) & 1U) == 0;
+         ((call_.traits.writes >> argument) & 1U) == 0;
 }
 
 Part PartedCall::describe(Range part, const EngineLock& lock) const {
@@ -174,7 +164,7 @@ Part PartedCall::describe(Range part, const EngineLock& lock) const {
       return;
     }
     if (const StorageId id = session_.storages(lock).find(*storage); id.valid()) {
-      add_operand(described, id, ((traits_.writes >> argument) & 1U) != 0);
+      add_operand(described, id, ((call_.traits.writes >> argument) & 1U) != 0);
     }
     if (!session_.can().fused_lists &&
         !tensor.is_contiguous()) {  // a kernel may make a contiguous copy
@@ -200,7 +190,7 @@ bool PartedCall::begin() {
   const EngineLock lock(session_.mutex());
   Turn turn(session_, lock);
   Engine& engine = session_.engine(lock);
-  engine.set_running_op(traits_.name);
+  engine.set_running_op(call_.traits.name);
   std::vector<Part> parts;
   parts.reserve(parts_.size());
   for (const Range part : parts_) {
@@ -215,11 +205,11 @@ bool PartedCall::begin() {
 
 void PartedCall::run_part(Range part) {
   torch::jit::Stack stack;
-  stack.reserve(argument_count_);
+  stack.reserve(call_.argument_count);
   for (const c10::IValue& argument : arguments_) {
     stack.push_back(argument.isTensorList() ? slice(argument, part.begin, part.end) : argument);
   }
-  OpCall(session_, op_, traits_, keys_, stack).run();
+  OpCall(session_, Call(call_.op, call_.traits, call_.keys, stack)).run();
 }
 
 }  // namespace recoup::detail

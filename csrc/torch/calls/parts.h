@@ -1,15 +1,12 @@
 // An op on lists that runs in parts, one after the other.
 #pragma once
 
-#include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/core/stack.h>
-
 #include <cstddef>
 #include <vector>
 
 #include "csrc/engine/program/in_parts.h"
+#include "csrc/torch/calls/call.h"
 #include "csrc/torch/ops/payload.h"
-#include "csrc/torch/ops/traits.h"
 #include "csrc/torch/session/session.h"
 #include "recoup/types.h"
 
@@ -22,8 +19,8 @@ namespace recoup::detail {
 class PartedCall {
  public:
   // The arguments must outlive this object.
-  PartedCall(Session& session, const c10::OperatorHandle& op, const OpTraits& traits,
-             c10::DispatchKeySet keys, torch::jit::Stack& stack);
+  PartedCall(Session& session, const Call& call)
+      : session_(session), call_(call), arguments_(call.on_stack()) {}
   // False if the op was not run and nothing has changed; then it must be run as a whole. If a part
   // fails for another reason than the budget, the lists are left as by a failing kernel: processed
   // up to that part.
@@ -49,11 +46,7 @@ class PartedCall {
   void run_part(Range part);
 
   Session& session_;
-  const c10::OperatorHandle& op_;
-  const OpTraits& traits_;
-  const c10::DispatchKeySet keys_;
-  torch::jit::Stack& stack_;
-  const std::size_t argument_count_;
+  const Call& call_;
   const Arguments arguments_;
   std::vector<Range> parts_;
 };

@@ -146,12 +146,8 @@ class Session {
     TraceRecorder recorder;
   };
   [[nodiscard]] bool recording() const { return recording_ != nullptr; }
-  // TestAids::in_place.
-  [[nodiscard]] bool in_place() const { return aids_.in_place; }
-  // Note [Paged results].
-  [[nodiscard]] Paging::Rules paging_rules() const {
-    return {.window = page_window_, .everything = aids_.page};
-  }
+  // To be called without the lock, which the kernel takes between two runs.
+  [[nodiscard]] const Attempts& attempts() const { return engine_.attempts(); }
   [[nodiscard]] const std::string& page_directory() const { return page_directory_; }
   // Before an allocation of paged memory: charges the window. Throws PoolOutOfMemory, and
   // std::system_error or std::invalid_argument if there is no paged memory.

@@ -4,12 +4,15 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "csrc/engine/attempt/program_kernel.h"
 #include "csrc/engine/program/engine.h"
 #include "tests/core/support/numeric_device.h"
 
@@ -106,7 +109,7 @@ class Program {
       throw;
     }
     try {
-      execute_until_it_fits(call, kernel, blocks);
+      execute_in_budget(call, kernel, blocks);
     } catch (const KernelFailed&) {
       kernel.stops_half_way = true;  // the device may have injected the failure
       expect_run(call, kernel);
@@ -272,37 +275,50 @@ class Program {
     }
     run(call);
   }
-  void execute_until_it_fits(const Call& call, const Kernel& kernel, std::span<BlockId> blocks) {
-    if (engine_->options().aids.in_place && engine_->op().hand_over(operands_, std::nullopt)) {
-      execute_in_place(call, kernel, blocks);
-      return;
-    }
-    Retry retry;
-    for (;;) {
+  class NumericKernel final : public ProgramKernel {
+   public:
+    NumericKernel(Program& program, const Call& call, const Kernel& kernel,
+                  std::span<BlockId> blocks)
+        : program_(program), call_(call), kernel_(kernel), blocks_(blocks) {}
+
+    std::optional<OutOfBudgetReport> run(const Attempt& attempt) override {
       try {
-        device_.execute(kernel, operand_bytes(call), blocks);
-        return;
+        program_.device_.execute(kernel_, program_.operand_bytes(call_), blocks_);
       } catch (const OutOfBudget& error) {
-        if (!retry.worth_it(error.report())) {
-          if (!engine_->op().hand_over(operands_, error.report().asked)) {
-            throw;
-          }
-          break;
-        }
+        return error.report();
       }
-      retry.all_tried = !engine_->op().retry(operands_, retry.need);
-    }
-    execute_in_place(call, kernel, blocks);
-  }
-  void execute_in_place(const Call& call, const Kernel& kernel, std::span<BlockId> blocks) {
-    device_.execute(kernel, operand_bytes(call), blocks);
-    if (!engine_->op().handover().is_among(blocks)) {  // the results may be wrong
-      for (const BlockId block : blocks) {
-        engine_->free(block);
+      Engine& engine = *program_.engine_;
+      if (!attempt.in_place || engine.op().handover().is_among(blocks_)) {
+        return std::nullopt;
+      }
+      for (const BlockId block : blocks_) {  // the results may be wrong
+        engine.free(block);
       }
       OutOfBudgetReport report;
       report.reason = Handover::kNotTaken;
-      throw OutOfBudget(std::move(report));
+      return report;
+    }
+    [[nodiscard]] KernelLimits limits() const override { return {}; }
+    bool prepare(const Attempt& /*next*/, const std::function<bool()>& measure) override {
+      if (!measure()) {
+        return false;
+      }
+      program_.engine_->op().begin_again();
+      return true;
+    }
+
+   private:
+    [[nodiscard]] std::span<const Operand> operands() const override { return program_.operands_; }
+
+    Program& program_;
+    const Call& call_;
+    const Kernel& kernel_;
+    std::span<BlockId> blocks_;
+  };
+  void execute_in_budget(const Call& call, const Kernel& kernel, std::span<BlockId> blocks) {
+    NumericKernel attempted(*this, call, kernel, blocks);
+    if (std::optional<OutOfBudgetReport> failure = engine_->attempts().run(attempted)) {
+      throw OutOfBudget(std::move(*failure));
     }
   }
   std::vector<Span> operand_bytes(const Call& call) {
