@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <variant>
+#include <vector>
 
 #include "csrc/pool/compaction.h"
 #include "recoup/policy.h"
@@ -11,13 +12,23 @@
 
 namespace recoup::detail {
 
+// A victim, and how its bytes are freed: decided when the victim is named.
+struct Eviction {
+  ValueId victim;
+  GetBack by = GetBack::kCheapest;  // the policy's choice of how the victim is to be restored
+  bool spills = false;              // the victim is copied to the spill tier; false: it is dropped
+  std::optional<Nanoseconds> price = {};  // cost of restoring the victim; nullopt: not computed
+};
+
+using Evictions = std::vector<Eviction>;
+
 // One step towards a request. The reclaimer that made an offer keeps nothing of it.
 struct Offer {
   Nanoseconds price;  // the cheapest offer is taken
   // Price of what has been evicted for the request so far, once this step is done.
   Nanoseconds lost;
   // What the reclaimer is going to do. monostate: a wait.
-  std::variant<std::monostate, EvictionPlan, CompactionPlan> plan;
+  std::variant<std::monostate, Evictions, CompactionPlan> plan;
 };
 
 class Reclaimer {

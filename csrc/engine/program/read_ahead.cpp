@@ -92,22 +92,22 @@ bool ReadAhead::make_room(Bytes size) {
     if (enough_.roomy()) {
       return false;
     }
-    const EvictionPlan plan = evictor_.would_evict({.size = size, .shortfall = missing});
-    if (plan.victims.empty()) {
+    const Evictions victims = evictor_.would_evict({.size = size, .shortfall = missing});
+    if (victims.empty()) {
       return false;
     }
-    for (const ValueId victim : plan.victims) {
-      if (used_soon(victim)) {
+    for (const Eviction& each : victims) {
+      if (used_soon(each.victim)) {
         return false;
       }
-      if (evictor_.would_spill(victim, plan.by) && !lineage_[victim].clean()) {
+      if (each.spills && !lineage_[each.victim].clean()) {
         if (context_.tier.open() && !copies_.writing()) {
-          (void)spiller_.begin_write(victim);
+          (void)spiller_.begin_write(each.victim);
         }
         return false;
       }
     }
-    evictor_.evict_all(plan);
+    evictor_.evict_all(victims);
   }
 }
 

@@ -62,19 +62,19 @@ void WriteBehind::write_planned(Bytes most) {
 ValueId WriteBehind::next_to_write(Bytes wanted) {
   Hidden named(values_);
   while (wanted > Bytes(0) && named.count() < kMostVictims) {
-    const EvictionPlan plan = evictor_.would_evict({.size = Bytes(0), .shortfall = wanted});
-    const auto found = std::find_if(plan.victims.begin(), plan.victims.end(), [&](ValueId victim) {
-      return !context_.lineage[victim].clean() && evictor_.would_spill(victim, plan.by);
+    const Evictions victims = evictor_.would_evict({.size = Bytes(0), .shortfall = wanted});
+    const auto found = std::find_if(victims.begin(), victims.end(), [&](const Eviction& each) {
+      return each.spills && !context_.lineage[each.victim].clean();
     });
-    if (found != plan.victims.end()) {
-      return *found;
+    if (found != victims.end()) {
+      return found->victim;
     }
-    if (plan.victims.empty()) {
+    if (victims.empty()) {
       break;
     }
-    for (const ValueId victim : plan.victims) {
-      wanted -= context_.lineage[victim].size;
-      named.hide(victim);
+    for (const Eviction& each : victims) {
+      wanted -= context_.lineage[each.victim].size;
+      named.hide(each.victim);
     }
   }
   return {};

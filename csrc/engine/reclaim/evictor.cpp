@@ -33,31 +33,41 @@ Evictor::Evictor(Context& context, Values& values, Candidates& candidates, Evict
       policy_(policy),
       spiller_(spiller) {}
 
-EvictionPlan Evictor::plan(const RoomRequest& request) {
+Evictions Evictor::plan(const RoomRequest& request) {
   spiller_.reconsider();
   if (candidates_.list().empty()) {
     return {};
   }
   if (context_.planned != nullptr) {
     if (const ValueId victim = context_.planned->next(); victim.valid()) {
-      return {.victims = {victim}, .by = GetBack::kCheapest};
+      return {decide(victim)};
     }
   }
-  const EvictionPlan first = ask_policy(request);
-  return policy_.spares() ? with_spared(first, request) : first;
+  Evictions first = ask_policy(request);
+  return policy_.spares() ? with_spared(std::move(first), request) : first;
 }
 
-EvictionPlan Evictor::ask_policy(const RoomRequest& request) {
+Evictions Evictor::ask_policy(const RoomRequest& request) {
   const Timer timer(context_.stats.search_ns);
-  EvictionPlan plan = policy_.plan(candidates_, request);
-  if (plan.by == GetBack::kCheapest && plan.victims.size() == 1 &&
-      would_spill(plan.victims[0], plan.by)) {
-    const ValueId spilled =
-        context_.planned == nullptr ? plan.victims[0] : used_last(plan.victims[0]);
-    const ValueId replayed = cheaper_replay(request, spilled);
-    plan.victims[0] = replayed.valid() ? replayed : spilled;
+  Evictions named = decided(policy_.plan(candidates_, request));
+  if (named.size() == 1 && named[0].by == GetBack::kCheapest && named[0].spills) {
+    if (context_.planned != nullptr) {
+      named[0] = decide(used_last(named[0].victim));
+    }
+    if (const std::optional<Eviction> replayed = cheaper_replay(request, named[0])) {
+      named[0] = *replayed;
+    }
   }
-  return plan;
+  return named;
+}
+
+Evictions Evictor::decided(const EvictionPlan& plan) const {
+  Evictions evictions;
+  evictions.reserve(plan.victims.size());
+  for (const ValueId victim : plan.victims) {
+    evictions.push_back(decide(victim, plan.by));
+  }
+  return evictions;
 }
 
 // Note [The farthest next use is spilled]
@@ -100,7 +110,8 @@ std::optional<double> Evictor::price_of_absence(ValueId id) const {
 // be used soon. For state that is wrong: it is used once per step, however long ago that was, and
 // each copy has its price. So if the policy would spill, the first victim that it would replay is
 // compared with the one to spill by price per byte alone. The former is evicted if it is cheaper.
-ValueId Evictor::cheaper_replay(const RoomRequest& request, ValueId spilled) {
+std::optional<Eviction> Evictor::cheaper_replay(const RoomRequest& request,
+                                                const Eviction& spilled) {
   const double price = price_per_byte(spilled);
   Hidden hidden(values_);
   while (hidden.count() < kMostHidden && !candidates_.list().empty()) {
@@ -108,22 +119,22 @@ ValueId Evictor::cheaper_replay(const RoomRequest& request, ValueId spilled) {
     if (plan.victims.size() != 1) {
       break;
     }
-    const ValueId victim = plan.victims[0];
-    if (!would_spill(victim, plan.by)) {
-      return price_per_byte(victim) < price ? victim : ValueId();
+    const Eviction next = decide(plan.victims[0], plan.by);
+    if (!next.spills) {
+      return price_per_byte(next) < price ? std::optional(next) : std::nullopt;
     }
-    hidden.hide(victim);
+    hidden.hide(next.victim);
   }
-  return {};
+  return std::nullopt;
 }
 
-double Evictor::price_per_byte(ValueId id) const {
-  const Nanoseconds price = price_of(id, GetBack::kCheapest);
-  return static_cast<double>(price.count()) / static_cast<double>(lineage_[id].size.count());
+double Evictor::price_per_byte(const Eviction& eviction) const {
+  return static_cast<double>(price_of(eviction).count()) /
+         static_cast<double>(lineage_[eviction.victim].size.count());
 }
 
-EvictionPlan Evictor::would_evict(const RoomRequest& request) {
-  return candidates_.list().empty() ? EvictionPlan() : ask_policy(request);
+Evictions Evictor::would_evict(const RoomRequest& request) {
+  return candidates_.list().empty() ? Evictions() : ask_policy(request);
 }
 
 // Note [Spared victims]
@@ -140,23 +151,23 @@ EvictionPlan Evictor::would_evict(const RoomRequest& request) {
 // leave are worth their price: the next requests need them.
 //
 // The victims of a list are evicted as the list says.
-EvictionPlan Evictor::with_spared(const EvictionPlan& first, const RoomRequest& request) {
-  const std::vector<ValueId> needed =
+Evictions Evictor::with_spared(Evictions first, const RoomRequest& request) {
+  const Evictions needed =
       request.shortfall > Bytes(0) ? needed_bytes(first, request) : needed_range(first, request);
-  return needed.empty() ? first : EvictionPlan{.victims = {needed.front()}, .by = first.by};
+  return needed.empty() ? std::move(first) : Evictions{needed.front()};
 }
 
 // The victims without which too few bytes would be freed. Empty: see named_until.
-std::vector<ValueId> Evictor::needed_bytes(const EvictionPlan& first, const RoomRequest& request) {
+Evictions Evictor::needed_bytes(const Evictions& first, const RoomRequest& request) {
   Bytes freed{0};
-  std::vector<ValueId> named = named_until(
+  Evictions named = named_until(
       first, [&] { return ask_policy(request); },
       [&](const Value& value) {
         freed += value.size;
         return freed >= request.shortfall;
       });
   for (std::size_t index = named.size(); index-- > 0;) {
-    const Bytes without = freed - lineage_[named[index]].size;
+    const Bytes without = freed - lineage_[named[index].victim].size;
     if (without >= request.shortfall) {
       freed = without;
       named.erase(named.begin() + static_cast<std::ptrdiff_t>(index));
@@ -167,33 +178,34 @@ std::vector<ValueId> Evictor::needed_bytes(const EvictionPlan& first, const Room
 
 // The victims without which no free range would be large enough. Empty: see named_until, or it is
 // not worth sparing the others. Cheaper replays are not looked for, because that takes longer.
-std::vector<ValueId> Evictor::needed_range(const EvictionPlan& first, const RoomRequest& request) {
+Evictions Evictor::needed_range(const Evictions& first, const RoomRequest& request) {
   const Timer timer(context_.stats.search_ns);
   ClearedRange range(context_.pool, request.size);
-  std::vector<ValueId> named = named_until(
-      first, [&] { return policy_.plan(candidates_, request); },
+  const Evictions named = named_until(
+      first, [&] { return decided(policy_.plan(candidates_, request)); },
       [&](const Value& value) { return range.add(value.block); });
   if (named.empty()) {
     return {};
   }
-  std::vector<ValueId> needed = range.needed();
-  const EvictionPlan all{.victims = std::move(named), .by = first.by};
-  const EvictionPlan rest{.victims = needed, .by = first.by};
-  return price_of(all) >= kWorthSparing * price_of(rest) ? needed : std::vector<ValueId>();
+  Evictions needed;
+  for (const ValueId id : range.needed()) {
+    needed.push_back(*std::find_if(named.begin(), named.end(),
+                                   [id](const Eviction& each) { return each.victim == id; }));
+  }
+  return price_of(named) >= kWorthSparing * price_of(needed) ? needed : Evictions();
 }
 
 // The first victim and those that `more` names after it, until `enough` is true for the last one.
 // Empty: all candidates or kMostNamed of them are not enough.
-std::vector<ValueId> Evictor::named_until(const EvictionPlan& first,
-                                          const std::function<EvictionPlan()>& more,
-                                          const std::function<bool(const Value&)>& enough) {
-  std::vector<ValueId> named;
+Evictions Evictor::named_until(const Evictions& first, const std::function<Evictions()>& more,
+                               const std::function<bool(const Value&)>& enough) {
+  Evictions named;
   Hidden hidden(values_);
-  for (EvictionPlan next = first;
-       next.victims.size() == 1 && next.by == GetBack::kCheapest && named.size() < kMostNamed;
+  for (Evictions next = first;
+       next.size() == 1 && next[0].by == GetBack::kCheapest && named.size() < kMostNamed;
        next = more()) {
-    const ValueId id = next.victims[0];
-    named.push_back(id);
+    named.push_back(next[0]);
+    const ValueId id = next[0].victim;
     if (enough(lineage_[id])) {
       return named;
     }
@@ -206,27 +218,27 @@ std::vector<ValueId> Evictor::named_until(const EvictionPlan& first,
 }
 
 bool Evictor::evict_one(const RoomRequest& request) {
-  const EvictionPlan planned = plan(request);
+  const Evictions planned = plan(request);
   evict_all(planned);
-  return !planned.victims.empty();
+  return !planned.empty();
 }
 
-// Evicting one victim may make the next one non-recomputable, or end its record.
-void Evictor::evict_all(const EvictionPlan& plan) {
-  for (ValueId victim : plan.victims) {
-    if (lineage_.contains(victim) && lineage_[victim].evictable()) {
-      evict(victim, plan.by);
+// Evicting one victim may change the price of the next one, make it non-recomputable, or end its
+// record.
+void Evictor::evict_all(const Evictions& evictions) {
+  for (const Eviction& each : evictions) {
+    if (lineage_.contains(each.victim) && lineage_[each.victim].evictable()) {
+      evict(&each == &evictions.front() ? each : decide(each.victim, each.by));
     }
   }
 }
 
-void Evictor::evict(ValueId id, GetBack by) {
+void Evictor::evict(const Eviction& eviction) {
+  const ValueId id = eviction.victim;
   const Value& value = lineage_[id];
   RECOUP_CHECK(value.evictable());
-  if (would_spill(id, by)) {
-    if (spiller_.spill(id) || !value.recomputable()) {
-      return;
-    }
+  if (eviction.spills && (spiller_.spill(id) || !value.recomputable())) {
+    return;
   }
   if (value.storage.valid() &&
       !context_.device.detach(values_[value.storage].handle, context_.pool.offset(value.block))) {
@@ -243,7 +255,11 @@ void Evictor::evict(ValueId id, GetBack by) {
 }
 
 void Evictor::evict_candidates() {
-  evict_all({.victims = candidates_.list(), .by = GetBack::kCheapest});
+  for (const ValueId id : std::vector<ValueId>(candidates_.list())) {
+    if (lineage_.contains(id) && lineage_[id].evictable()) {
+      evict(id);
+    }
+  }
 }
 
 void Evictor::evict_as_told(ValueId id) {
@@ -256,30 +272,36 @@ void Evictor::evict_everything_as_told() {
   evict_candidates();
 }
 
-bool Evictor::would_spill(ValueId id, GetBack by) const {
-  if (!lineage_[id].recomputable()) {
-    return true;
+Eviction Evictor::decide(ValueId id, GetBack by) const {
+  const Value& value = lineage_[id];
+  Eviction eviction{.victim = id, .by = by, .spills = !value.recomputable()};
+  if (eviction.spills || by == GetBack::kReplay) {
+    return eviction;
   }
-  if (by == GetBack::kReplay) {
-    return false;
+  if (const std::optional<Nanoseconds> copy = spiller_.price_of(value)) {
+    const Nanoseconds replay = by == GetBack::kCheapest ? replay_price(id) : Nanoseconds::max();
+    eviction.spills = *copy < replay;
+    eviction.price = std::min(*copy, replay);
   }
-  const std::optional<Nanoseconds> price = spiller_.price_of(lineage_[id]);
-  return price && (by == GetBack::kCopy || *price < replay_price(id));
+  return eviction;
 }
 
 Nanoseconds Evictor::replay_price(ValueId id) const {
   return lineage_[lineage_[id].producer].cost + ancestor_cost(lineage_, id);
 }
 
-Nanoseconds Evictor::price_of(ValueId id, GetBack by) const {
-  return would_spill(id, by) ? spiller_.price_of(lineage_[id]).value_or(Nanoseconds(0))
-                             : replay_price(id);
+Nanoseconds Evictor::price_of(const Eviction& eviction) const {
+  if (eviction.price) {
+    return *eviction.price;
+  }
+  return eviction.spills ? spiller_.price_of(lineage_[eviction.victim]).value_or(Nanoseconds(0))
+                         : replay_price(eviction.victim);
 }
 
-Nanoseconds Evictor::price_of(const EvictionPlan& plan) const {
+Nanoseconds Evictor::price_of(const Evictions& evictions) const {
   Nanoseconds price{0};
-  for (const ValueId victim : plan.victims) {
-    price += price_of(victim, plan.by);
+  for (const Eviction& each : evictions) {
+    price += price_of(each);
   }
   return price;
 }
@@ -287,8 +309,8 @@ Nanoseconds Evictor::price_of(const EvictionPlan& plan) const {
 // Evictions that alone do not suffice are in vain if moves follow, so the price includes them.
 std::optional<Offer> Evictor::offer(const RoomRequest& request, Nanoseconds lost,
                                     std::optional<Nanoseconds> limit) {
-  EvictionPlan planned = plan(request);
-  if (planned.victims.empty()) {
+  Evictions planned = plan(request);
+  if (planned.empty()) {
     return std::nullopt;
   }
   const Nanoseconds price = lost + price_of(planned);
@@ -298,6 +320,6 @@ std::optional<Offer> Evictor::offer(const RoomRequest& request, Nanoseconds lost
   return Offer{.price = price, .lost = price, .plan = std::move(planned)};
 }
 
-void Evictor::take(const Offer& offer) { evict_all(std::get<EvictionPlan>(offer.plan)); }
+void Evictor::take(const Offer& offer) { evict_all(std::get<Evictions>(offer.plan)); }
 
 }  // namespace recoup::detail

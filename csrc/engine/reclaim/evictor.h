@@ -3,7 +3,6 @@
 #pragma once
 
 #include <functional>
-#include <memory>
 #include <optional>
 #include <vector>
 
@@ -24,17 +23,18 @@ class Evictor final : public Reclaimer {
 
   // Evicts what the policy plans for the request, at most what it needs. False: there is no plan.
   bool evict_one(const RoomRequest& request);
-  // The first plan of the policy for the request.
-  [[nodiscard]] EvictionPlan would_evict(const RoomRequest& request);
-  // Whether the evictable value would be spilled, if it is to be restored as `by` says.
-  [[nodiscard]] bool would_spill(ValueId id, GetBack by) const;
-  // Frees the bytes of an evictable value. Spills it if it is non-recomputable, or as `by` says
-  // (kCheapest: if that costs less than a replay). If it cannot be spilled, a recomputable value is
-  // evicted, and a non-recomputable one stays and is not evictable any more. If its storage
+  // The first victims that the policy names for the request; empty: there is no candidate.
+  [[nodiscard]] Evictions would_evict(const RoomRequest& request);
+  // Decides how an evictable value is evicted: it is spilled if it is non-recomputable, or as `by`
+  // says (kCheapest: if that costs less than a replay).
+  [[nodiscard]] Eviction decide(ValueId id, GetBack by = GetBack::kCheapest) const;
+  // Frees the bytes of an evictable value. If it cannot be spilled, a recomputable value is
+  // dropped, and a non-recomputable one stays and is not evictable any more. If its storage
   // refuses, the value is disowned.
-  void evict(ValueId id, GetBack by = GetBack::kCheapest);
-  // Evicts those of the plan's victims that are still evictable, in order.
-  void evict_all(const EvictionPlan& plan);
+  void evict(const Eviction& eviction);
+  void evict(ValueId id) { evict(decide(id)); }
+  // Evicts those of the victims that are still evictable, in order.
+  void evict_all(const Evictions& evictions);
   // Evicts all candidates, for a second try.
   void evict_candidates();
   // For a request of the user, a schedule or a test, not for room: see Context::told_to_evict.
@@ -47,23 +47,23 @@ class Evictor final : public Reclaimer {
   void take(const Offer& offer) override;
 
  private:
-  EvictionPlan plan(const RoomRequest& request);
-  EvictionPlan ask_policy(const RoomRequest& request);
-  [[nodiscard]] EvictionPlan with_spared(const EvictionPlan& first, const RoomRequest& request);
-  [[nodiscard]] std::vector<ValueId> needed_bytes(const EvictionPlan& first,
-                                                  const RoomRequest& request);
-  [[nodiscard]] std::vector<ValueId> needed_range(const EvictionPlan& first,
-                                                  const RoomRequest& request);
-  [[nodiscard]] std::vector<ValueId> named_until(const EvictionPlan& first,
-                                                 const std::function<EvictionPlan()>& more,
-                                                 const std::function<bool(const Value&)>& enough);
+  Evictions plan(const RoomRequest& request);
+  Evictions ask_policy(const RoomRequest& request);
+  [[nodiscard]] Evictions decided(const EvictionPlan& plan) const;
+  [[nodiscard]] Evictions with_spared(Evictions first, const RoomRequest& request);
+  [[nodiscard]] Evictions needed_bytes(const Evictions& first, const RoomRequest& request);
+  [[nodiscard]] Evictions needed_range(const Evictions& first, const RoomRequest& request);
+  [[nodiscard]] Evictions named_until(const Evictions& first,
+                                      const std::function<Evictions()>& more,
+                                      const std::function<bool(const Value&)>& enough);
   [[nodiscard]] ValueId used_last(ValueId victim) const;
-  [[nodiscard]] ValueId cheaper_replay(const RoomRequest& request, ValueId spilled);
-  [[nodiscard]] double price_per_byte(ValueId id) const;
+  [[nodiscard]] std::optional<Eviction> cheaper_replay(const RoomRequest& request,
+                                                       const Eviction& spilled);
+  [[nodiscard]] double price_per_byte(const Eviction& eviction) const;
   [[nodiscard]] std::optional<double> price_of_absence(ValueId id) const;
   [[nodiscard]] Nanoseconds replay_price(ValueId id) const;
-  [[nodiscard]] Nanoseconds price_of(ValueId id, GetBack by) const;
-  [[nodiscard]] Nanoseconds price_of(const EvictionPlan& plan) const;
+  [[nodiscard]] Nanoseconds price_of(const Eviction& eviction) const;
+  [[nodiscard]] Nanoseconds price_of(const Evictions& evictions) const;
 
   Context& context_;
   Lineage& lineage_;

@@ -13,6 +13,7 @@
 #include "csrc/torch/session/session.h"
 #include "csrc/torch/session/sessions.h"
 #include "csrc/torch/storages/private_memory.h"
+#include "csrc/torch/storages/request.h"
 #include "recoup/torch.h"
 
 namespace recoup {
@@ -66,7 +67,7 @@ void with_known(const at::Tensor& tensor, Unknown unknown, Function&& function) 
   }
   const EngineLock lock(session->mutex());
   session->wait_for_replays(lock);
-  session->tensors().external().sweep_paged();
+  const detail::Request request(session->engine(lock), session->tensors().external());
   try {
     c10::StorageImpl& impl = *tensor.storage().unsafeGetStorageImpl();
     detail::Storages& storages = session->storages(lock);

@@ -17,6 +17,7 @@
 #include "csrc/torch/ops/overwritable.h"
 #include "csrc/torch/ops/tick_clock.h"
 #include "csrc/torch/ops/traits_table.h"
+#include "csrc/torch/storages/request.h"
 
 namespace recoup::detail {
 namespace {
@@ -186,12 +187,10 @@ void OpCall::begin(const EngineLock& lock) {
   if (session_.can().streams) {
     session_.backend(lock).require_ready();
   }
-  engine.set_running_op(call_.traits.name);
   if (Attributor* const attributor = session_.attributor(lock)) {
     maker_ = attributor->makers().running(call_.traits.name, line_);
-    engine.set_maker(maker_);
   }
-  session_.tensors().external().sweep_paged();
+  Request request(engine, session_.tensors().external(), call_.traits.name, maker_);
   Storages& storages = session_.storages(lock);
   for (Operand& operand : operands_.all()) {
     storages.disarm(impl_of(operand));
@@ -221,6 +220,7 @@ void OpCall::begin(const EngineLock& lock) {
     engine.op().abort(operands_.all(), kernel_.limits());
     throw;
   }
+  request.go_on();  // until the op has finished or failed
 }
 
 // To be called as soon as the lock is held again.
@@ -302,6 +302,7 @@ void OpCall::finish(Results results) {
   const EngineLock lock(session_.mutex());
   kernel_ended(lock);
   Engine& engine = session_.engine(lock);
+  const Request request(Request::Begun{}, engine, session_.tensors().external());
   const Nanoseconds made_room = engine.context().room_time - room_before_;
   Nanoseconds cost = kernel_.cost() - std::min(kernel_.cost(), made_room);
   const std::uint32_t copies = kernel_.end(lock);
@@ -321,7 +322,6 @@ void OpCall::finish(Results results) {
     cost = timing->end(*session_.backend(lock).times(), call_.traits, fresh_.storages(),
                        made_room > Nanoseconds(0));
   }
-  engine.set_maker(maker_);
   const OpUses uses(operands_.all());
   OpRecord record = make_record(uses, cost, copies, lock);
   c10::SmallVector<StorageId, 2> storages(fresh_.storages().size());
@@ -339,7 +339,6 @@ void OpCall::finish(Results results) {
   arm_storages();
   ended_ = true;
   fresh_.charge_made_outside(lock);
-  session_.tensors().external().collect();
 }
 
 void OpCall::hold_arguments(const EngineLock& lock) {

@@ -7,6 +7,7 @@
 #include "csrc/torch/calls/kernel_frame.h"
 #include "csrc/torch/calls/op_call.h"
 #include "csrc/torch/calls/operands.h"
+#include "csrc/torch/storages/request.h"
 
 namespace recoup::detail {
 namespace {
@@ -190,7 +191,7 @@ bool PartedCall::begin() {
   const EngineLock lock(session_.mutex());
   Turn turn(session_, lock);
   Engine& engine = session_.engine(lock);
-  engine.set_running_op(call_.traits.name);
+  const Request request(engine, session_.tensors().external(), call_.traits.name);
   std::vector<Part> parts;
   parts.reserve(parts_.size());
   for (const Range part : parts_) {

@@ -12,6 +12,7 @@
 #include "csrc/base/strings.h"
 #include "csrc/disk/paged_memory.h"
 #include "csrc/torch/compat/errors.h"
+#include "csrc/torch/storages/request.h"
 #include "recoup/torch.h"
 
 namespace recoup::detail {
@@ -224,14 +225,8 @@ void Session::grow(const EngineLock& lock, Bytes budget) {
 }
 
 void Session::shrink(Bytes budget) {
-  engine_.set_running_op("the change to a smaller budget");
-  try {
-    engine_.shrink(budget);
-  } catch (...) {
-    engine_.set_running_op({});
-    throw;
-  }
-  engine_.set_running_op({});
+  const Request request(engine_, device_.external(), "the change to a smaller budget");
+  engine_.shrink(budget);
 }
 
 void Session::reset_peak() {
@@ -306,8 +301,7 @@ void Session::materialize_all() {
   const EngineLock lock(mutex_);
   const Turn turn(*this, lock);
   backend(lock).require_ready();
-  device_.external().sweep_paged();
-  engine_.set_running_op("the exit of the scope");
+  const Request request(engine_, device_.external(), "the exit of the scope");
   engine_.user().materialize_all();
   wait_for_device();
 }
@@ -335,7 +329,7 @@ void Session::record(const std::string& path) {
 
 void Session::mark_step(std::string_view name) {
   const EngineLock lock(mutex_);
-  device_.external().sweep_paged();
+  const Request request(engine_, device_.external());
   if (device_.can().segments && device_.brings_in()) {
     wait_for_replays(lock);
     engine_.update_segments();

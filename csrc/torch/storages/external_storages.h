@@ -32,14 +32,13 @@ class ExternalStorages {
   // Keeps the storage until the next `collect`. False if the program has dropped it.
   [[nodiscard]] bool hold(StorageRecord& record);
 
-  // Releases what was held during a call into the engine, and reports the storages that have died.
-  // Called at the end of such a call.
+  // Releases what was held during a request, and reports the storages that have died. Request calls
+  // it last.
   void collect();
   // Finds and reports all storages that have died.
   void sweep();
-  // Watches a storage in paged memory. sweep_paged() reports those that have died: call it before
-  // each op, each request, and the end of a storage in the pool. Then their end has the same place
-  // among these as that of a storage in the pool.
+  // Watches a storage in paged memory. sweep_paged() reports those that have died. Request calls it
+  // first.
   void watch_paged(const StorageRecord& record) {
     paged_.push_back({.record = record.self, .from = record.range.from});
   }

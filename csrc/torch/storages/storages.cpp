@@ -14,6 +14,7 @@
 #include "csrc/torch/compat/scope_thread.h"
 #include "csrc/torch/compat/storage_access.h"
 #include "csrc/torch/storages/private_memory.h"
+#include "csrc/torch/storages/request.h"
 
 namespace recoup::detail {
 namespace {
@@ -29,16 +30,15 @@ AddressRange range_of(const c10::StorageImpl& storage) {
 }  // namespace
 
 void Storages::died(StorageRecord& record) {
-  device_.external().sweep_paged();  // their end was before that of this storage
+  const Request request(engine_, device_.external());
   engine_.storage_died(record.id);
   records_.remove(record);
-  device_.external().collect();
 }
 
 void Storages::moved_out_died(const void* address) {
   if (StorageRecord* const record = device_.take_moved_out(address)) {
+    const Request request(engine_, device_.external());
     device_.external().note_dead(*record);
-    device_.external().collect();
   }
 }
 
