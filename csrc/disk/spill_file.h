@@ -11,7 +11,7 @@
 #include <unordered_map>
 
 #include "csrc/disk/copier.h"
-#include "csrc/engine/tier/tier_store.h"
+#include "csrc/engine/base/tier_store.h"
 #include "recoup/types.h"
 
 namespace recoup::detail {

@@ -26,7 +26,7 @@ constexpr std::int64_t kMostMoved = 20;
 }  // namespace
 
 Foresight::Foresight(Engine& engine, const Settings& settings)
-    : engine_(engine), settings_(settings), budget_(engine.options().budget), log_(engine) {
+    : engine_(engine), settings_(settings), budget_(engine.budget()), log_(engine) {
   begin_step();
 }
 
@@ -169,8 +169,8 @@ void Foresight::begin_step() {
   forget_step();
   given_up_ = open_ops_ > 0;
   cost_before_ = cost();
-  if (engine_.options().budget != budget_) {
-    budget_ = engine_.options().budget;
+  if (engine_.budget() != budget_) {
+    budget_ = engine_.budget();
     thread_.cancel();
     fruitless_ = 0;
     for (const auto& step : known_) {
@@ -226,7 +226,7 @@ void Foresight::end_step() {
   set({});
   ++fruitless_;
   const StepHash hash = log_.hash();
-  if (given_up_ || hashes_.empty() || engine_.options().budget != budget_) {
+  if (given_up_ || hashes_.empty() || engine_.budget() != budget_) {
     last_ = 0;
     return;
   }

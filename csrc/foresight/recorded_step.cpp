@@ -25,6 +25,8 @@ BlockKind kind_of(const BlockView& block, StorageId storage, const std::optional
 StepRecorder::StepRecorder(const Engine& engine, const StepLog& log) : engine_(engine), log_(log) {
   const Pool& pool = engine.pool();
   step_.options = engine.options();
+  step_.options.budget = engine.budget();
+  step_.options.outside = engine.outside();
   step_.options.move_ns_per_byte = engine.context().move_price.a_byte;
   step_.placer.learn_from(engine.context().placer);
   step_.window = window();

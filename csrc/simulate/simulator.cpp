@@ -182,7 +182,7 @@ void Simulator::disown(StorageId storage) {
   if (engine_->user().has_needed_dependents(storage)) {
     OutOfBudgetReport report;
     report.op = "a tensor whose memory was replaced";
-    report.budget = engine_->options().budget;
+    report.budget = engine_->budget();
     report.reason = "an evicted tensor must be recomputed from its old content";
     throw OutOfBudget(std::move(report));
   }

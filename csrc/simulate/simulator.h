@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "csrc/engine/base/observers.h"
+#include "csrc/engine/base/tier_store.h"
 #include "csrc/engine/program/engine.h"
 #include "csrc/engine/program/window_charge.h"
 #include "csrc/schedule/runner.h"
@@ -112,7 +113,8 @@ class Simulator final : private Device {
   }
   void forget(void* /*external*/) noexcept override {}
   void copy(PoolOffset /*to*/, const Location& /*from*/, Bytes /*size*/) override {}
-  [[nodiscard]] bool end_spill(Bytes /*to*/) override { return true; }
+  [[nodiscard]] void* address(const Location& /*location*/) override { return nullptr; }
+  [[nodiscard]] TierStore* tier() noexcept override { return &tier_; }
   [[nodiscard]] bool lend_tier() noexcept override { return true; }
   void poison(PoolOffset /*at*/, Bytes /*size*/) noexcept override {}
   std::uint64_t hash(const Location& /*from*/, Bytes /*size*/, const void* /*payload*/,
@@ -122,7 +124,22 @@ class Simulator final : private Device {
   [[nodiscard]] std::string name(const void* payload) const override;
   void sweep_external() override {}
 
+  // A tier without memory, whose copies succeed.
+  class NoStore final : public TierStore {
+   public:
+    void begin_write(Bytes /*to*/, const void* /*from*/, Bytes /*size*/) override {}
+    [[nodiscard]] bool end_write(Bytes /*to*/) override { return true; }
+    [[nodiscard]] bool holds(Bytes /*place*/, const void* /*bytes*/,
+                             Bytes /*size*/) const override {
+      return true;
+    }
+    void begin_read(void* /*to*/, Bytes /*from*/, Bytes /*size*/) override {}
+    void end_read(Bytes /*from*/) override {}
+    [[nodiscard]] std::optional<TierSpeed> speed() override { return std::nullopt; }
+  };
+
   const Trace& trace_;
+  NoStore tier_;
   Observer* observer_ = nullptr;  // of the engine; null: none
   SimulationOptions options_;
   std::vector<StorageId> storages_;                                 // by number in the trace

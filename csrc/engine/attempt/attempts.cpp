@@ -5,12 +5,12 @@
 
 namespace recoup::detail {
 
-Attempts::Attempts(const Options& options, Room& room, Handover& handover)
-    : options_(options), room_(room), handover_(handover) {}
+Attempts::Attempts(const Context& context, Room& room, Handover& handover)
+    : options_(context.options), aids_(context.aids), room_(room), handover_(handover) {}
 
 std::optional<OutOfBudgetReport> Attempts::run(OpKernel& kernel) const {
   Tried tried{.kernel = kernel, .attempt = {}};
-  if (!options_.aids.in_place || !in_place(tried, std::nullopt)) [[likely]] {
+  if (!aids_.in_place || !in_place(tried, std::nullopt)) [[likely]] {
     tried.attempt.paging = Paging::at_first(paging_rules(), kernel.limits());
   }
   std::optional<OutOfBudgetReport> failure = kernel.run(tried.attempt);

@@ -7,6 +7,7 @@
 #include "csrc/engine/attempt/op_kernel.h"
 #include "csrc/engine/reclaim/handover.h"
 #include "csrc/engine/reclaim/room.h"
+#include "csrc/engine/state/context.h"
 #include "recoup/errors.h"
 #include "recoup/options.h"
 
@@ -26,7 +27,7 @@ namespace recoup::detail {
 class Attempts {
  public:
   // All arguments must outlive this object.
-  Attempts(const Options& options, Room& room, Handover& handover);
+  Attempts(const Context& context, Room& room, Handover& handover);
 
   // Runs the kernel until it ends; nullopt then. Otherwise why the last attempt failed. Throws what
   // the kernel throws. Call it without the engine's lock if the kernel takes that lock.
@@ -47,10 +48,11 @@ class Attempts {
 
   [[nodiscard]] bool next(Tried& tried, const OutOfBudgetReport& failure) const;
   [[nodiscard]] Paging::Rules paging_rules() const {
-    return {.window = options_.page_window, .everything = options_.aids.page};
+    return {.window = options_.page_window, .everything = aids_.page};
   }
 
   const Options& options_;
+  const TestAids& aids_;
   Room& room_;
   Handover& handover_;
 };

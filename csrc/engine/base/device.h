@@ -11,7 +11,6 @@
 #include "csrc/engine/base/cost_memory.h"
 #include "csrc/engine/base/footprint.h"
 #include "csrc/engine/base/op.h"
-#include "csrc/engine/base/tier.h"
 #include "recoup/types.h"
 
 namespace recoup::detail {
@@ -22,6 +21,8 @@ struct Location {
   void* external = nullptr;
   PoolOffset offset;
 };
+
+class TierStore;
 
 class Device {
  public:
@@ -103,29 +104,17 @@ class Device {
   // Measured time per byte of a long copy within the pool, in nanoseconds; nullopt: unknown. Called
   // while the engine is constructed.
   [[nodiscard]] virtual std::optional<double> move_ns_per_byte() const { return std::nullopt; }
-  // ---- the spill tier: its offsets are independent of the pool's ----
-  // Begins to write `size` bytes to offset `to` of the spill tier. The source must not change until
-  // end_spill has returned.
-  virtual void begin_spill(Bytes /*to*/, const Location& /*from*/, Bytes /*size*/) {}
-  // Waits for the write to that offset. False: the write failed, and the old content there may be
-  // lost.
-  [[nodiscard]] virtual bool end_spill(Bytes /*to*/) { return false; }
-  // Whether these bytes equal what was last written to that offset. If Options::spill_compares is
-  // off, no kernel has used the bytes since the write, and true is the right answer.
-  [[nodiscard]] virtual bool unchanged(Bytes /*to*/, const Location& /*from*/, Bytes /*size*/) {
-    return true;
-  }
-  // Begins to read what was last written at offset `from`. The destination must not be used until
-  // end_fetch has returned.
-  virtual void begin_fetch(PoolOffset /*to*/, Bytes /*from*/, Bytes /*size*/) {}
-  // Waits for the read from that offset. Throws if the bytes cannot be read or differ from what was
-  // written.
-  virtual void end_fetch(Bytes /*from*/) {}
-  // Makes room for a spill tier although none was configured. False: that is not possible.
+  // Where the bytes of a value are; null if the device has no memory.
+  [[nodiscard]] virtual void* address(const Location& location) = 0;
+
+  // ---- the spill tier ----
+  // Its memory; null: there is none. Constant from the engine's construction on, or from a call of
+  // lend_tier that returned true.
+  [[nodiscard]] virtual TierStore* tier() noexcept { return nullptr; }
+  // Makes memory for a spill tier although none was configured. False: that is not possible.
   [[nodiscard]] virtual bool lend_tier() noexcept { return false; }
-  // Measured speed of copies to and from the spill tier; nullopt: unknown. Called while the engine
-  // is constructed, if a spill tier is configured.
-  [[nodiscard]] virtual std::optional<TierSpeed> tier_speed() const { return std::nullopt; }
+  // A write to the tier has failed. The tier is not written any more.
+  virtual void on_tier_failure() {}
 
   // A digest, for Options::check_replays, of those bytes of a result that the payload's op has
   // defined. `result` counts the storages that the op wrote and then those that it made, in the

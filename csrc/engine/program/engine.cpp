@@ -62,7 +62,7 @@ Engine::Engine(const Options& options, Device& device)
                        .reporter = reporter_,
                        .disturber = disturber_,
                        .handover = handover_}),
-      attempts_(context_.options, room_, handover_),
+      attempts_(context_, room_, handover_),
       replayer_({.context = context_,
                  .values = values_,
                  .room = room_,
@@ -155,7 +155,9 @@ void Engine::free(BlockId block) {
   values_.free_kernel_block(block);
 }
 
-BlockId Engine::reserve_bounce() { return allocate(bounce_size(context_.options)); }
+BlockId Engine::reserve_bounce() {
+  return allocate(bounce_size(context_.options, context_.budget - context_.outside));
+}
 
 StorageId Engine::storage_in(BlockId block) const {
   const ValueId owner = context_.pool.owner(block);
@@ -241,7 +243,7 @@ void Engine::let_go(StorageId storage) {
 
 Stats Engine::stats() const {
   Stats stats = context_.stats;
-  stats.budget_bytes = context_.options.budget.count();
+  stats.budget_bytes = context_.budget.count();
   stats.resident_bytes = charged().count();
   stats.external_bytes = context_.charges.external.count();
   stats.plans = policy_->work().plans;
@@ -268,7 +270,7 @@ void Engine::check() const {
   context_.tier.check();
   copies_.check();
   pages_.check();
-  RECOUP_CHECK(charged() <= context_.options.budget);
+  RECOUP_CHECK(charged() <= context_.budget);
 }
 
 }  // namespace recoup::detail

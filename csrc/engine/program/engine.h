@@ -165,6 +165,10 @@ class Engine final {
   // ---- queries ----
   [[nodiscard]] bool replaying() const { return context_.replaying; }
   [[nodiscard]] const Options& options() const { return context_.options; }
+  // The budget in force.
+  [[nodiscard]] Bytes budget() const { return context_.budget; }
+  // Bytes in use outside the pool since before the scope.
+  [[nodiscard]] Bytes outside() const { return context_.outside; }
   [[nodiscard]] Bytes charged() const { return context_.charged(); }
   // Counts the pages that the pool takes from now on, before the first allocation.
   void count_pages() { pages_.count_from_start(); }
@@ -185,7 +189,7 @@ class Engine final {
   [[nodiscard]] bool looks_ahead() const { return candidates_.needs().future; }
   void set_future(const Future* future) { candidates_.set_future(future); }
   // Replaces the test aids. Their counts continue.
-  void set_test_aids(const TestAids& aids) { context_.options.aids = aids; }
+  void set_test_aids(const TestAids& aids) { context_.aids = aids; }
   // Takes over what another engine has learned: its placer, and `enough`, the budget in which it
   // would have evicted nothing.
   void learn_from(const Placer& placer, Bytes enough) {

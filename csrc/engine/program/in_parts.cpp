@@ -57,7 +57,7 @@ bool InParts::prepare(std::span<const Part> parts) {
     return true;
   }
   Need need = look(parts);
-  if (const Bytes missing = need.most + need.stays + need.perhaps - context_.options.budget;
+  if (const Bytes missing = need.most + need.stays + need.perhaps - context_.budget;
       missing > Bytes(0)) {
     room_.take_more(missing);
     need = look(parts);
@@ -70,8 +70,7 @@ bool InParts::prepare(std::span<const Part> parts) {
   if (!need.sure) {
     let_go();
   }
-  if (const Bytes missing = need.operands + need.stays - context_.options.budget;
-      missing > Bytes(0)) {
+  if (const Bytes missing = need.operands + need.stays - context_.budget; missing > Bytes(0)) {
     if (room_.wait_for_more(missing)) {
       return look(parts).sure;
     }
@@ -226,7 +225,7 @@ InParts::Need InParts::look(std::span<const Part> parts) {
     }
   });
   need.stays += charges.external + charges.kernel_held;
-  need.sure = known && need.most + need.stays + need.perhaps <= context_.options.budget;
+  need.sure = known && need.most + need.stays + need.perhaps <= context_.budget;
   if (need.sure && (charges.immovable_blocks > 0 || charges.kernel_blocks > 0)) {
     const Bytes window = Compactor(context_.pool).largest_window([this](ValueId owner) {
       return owner.valid() && (may_go(owner) || lineage_[owner].movable());

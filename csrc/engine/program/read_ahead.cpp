@@ -26,7 +26,7 @@ void ReadAhead::read_next() {
     --rest_;
     return;
   }
-  const Bytes budget = context_.options.budget;
+  const Bytes budget = context_.budget;
   Bytes soon{0};
   bool all_resident = true;
   std::uint32_t n = 1;

@@ -25,14 +25,14 @@ class Slowdown {
         reporter_(reporter),
         counts_(context.options.cost_model == CostModel::kMeasured &&
                 !context.options.evict_after_op),
-        budget_(context.options.budget) {}
+        budget_(context.budget) {}
 
   // Called after replays for an op of the program.
   void after_replays() {
     if (!counts_) {
       return;
     }
-    if (context_.options.budget != budget_) {
+    if (context_.budget != budget_) {
       forgive();
     }
     const std::int64_t replayed = context_.stats.replay_cost_ns - forgiven_ns_;
@@ -54,7 +54,7 @@ class Slowdown {
     if (!exceeded_) [[likely]] {
       return;
     }
-    const bool in_force = context_.options.budget == budget_;
+    const bool in_force = context_.budget == budget_;
     forgive();
     if (in_force) {
       reporter_.fail(Bytes(0), str_cat("with its replays the run takes more than ",
@@ -69,7 +69,7 @@ class Slowdown {
 
   void forgive() {
     forgiven_ns_ = context_.stats.replay_cost_ns;
-    budget_ = context_.options.budget;
+    budget_ = context_.budget;
     exceeded_ = false;
   }
 

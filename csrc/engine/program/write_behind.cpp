@@ -27,7 +27,7 @@ void WriteBehind::write_next() {
   if (given_up == 0) {
     return;
   }
-  const Bytes most(context_.options.budget.count() / kMostWritten);
+  const Bytes most(context_.budget.count() / kMostWritten);
   if (context_.planned != nullptr) {
     write_planned(most);
   }
@@ -40,7 +40,7 @@ void WriteBehind::write_next() {
       return;
     }
     const Bytes wanted =
-        context_.shortfall(Bytes(context_.options.budget.count() / kWriteShare)) - in_writing;
+        context_.shortfall(Bytes(context_.budget.count() / kWriteShare)) - in_writing;
     const ValueId next = wanted > Bytes(0) ? next_to_write(wanted) : ValueId();
     if (!next.valid() || !spiller_.begin_write(next)) {
       nothing_at_ = given_up;

@@ -13,7 +13,7 @@ Disturber::Disturber(const Context& context, Evictor& evictor, Mover& mover,
 // of replays doubles with every residual connection. So within a replay only an eviction that is
 // requested by number (force_eviction) is done.
 void Disturber::before_allocation(Bytes size) {
-  const TestAids& aids = context_.options.aids;
+  const TestAids& aids = context_.aids;
   const std::int64_t count = context_.stats.allocations;
   if (aids.strikes(aids.fail_allocation, count)) {
     reporter_.fail(size, str_cat("a test aid made allocation ", count, " fail"));
@@ -28,7 +28,7 @@ void Disturber::before_allocation(Bytes size) {
 }
 
 void Disturber::before_replay(OpId op) {
-  const TestAids& aids = context_.options.aids;
+  const TestAids& aids = context_.aids;
   if (aids.strikes(aids.fail_replay, ++begun_replays_)) {
     throw InjectedFault(str_cat("recoup: a test aid made replay ", begun_replays_,
                                 " fail: ", context_.device.name(context_.lineage[op].payload)));

@@ -17,7 +17,7 @@ class Disturber {
   Disturber(const Context& context, Evictor& evictor, Mover& mover,
             const OutOfBudgetReporter& reporter);
 
-  [[nodiscard]] bool active() const { return context_.options.aids.any(); }
+  [[nodiscard]] bool active() const { return context_.aids.any(); }
   // Called before a block of `size` is allocated. Throws OutOfBudget if this allocation is to fail.
   void before_allocation(Bytes size);
   // Throws InjectedFault if this replay is to fail.

@@ -227,7 +227,7 @@ std::vector<BlockId> Importer::blocks_for(const Group& group) {
 }
 
 void Importer::take_segment(SegmentId segment) {
-  const Bytes size = std::min(context_.segments.returnable(segment), context_.options.outside);
+  const Bytes size = std::min(context_.segments.returnable(segment), context_.outside);
   context_.segments.set_returnable(segment, Bytes(0));
   context_.take_from_outside(context_.device.take_segment(size));
 }

@@ -183,7 +183,7 @@ std::optional<PoolOffset> Mover::another_place(BlockId id, Zone zone) {
 
 // Poisons the place from which a block moved. The ranges may overlap.
 void Mover::poison_old(PoolOffset from, PoolOffset to, Bytes size) {
-  if (!context_.options.aids.poison) {
+  if (!context_.aids.poison) {
     return;
   }
   const PoolOffset begin = to < from ? std::max(from, to + size) : from;

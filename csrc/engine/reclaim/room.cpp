@@ -68,10 +68,10 @@ BlockId Room::take_block(Bytes nbytes, std::optional<PoolOffset> at) {
   pages_.touch(pool_.offset(*block), size);
   if (stats.evictions > evictions) {
     ++stats.pressed_allocations;
-    stats.pressed_free_bytes += (context_.options.budget - context_.charged()).count();
+    stats.pressed_free_bytes += (context_.budget - context_.charged()).count();
   }
   context_.count_peak();
-  RECOUP_CHECK(context_.charged() <= context_.options.budget);
+  RECOUP_CHECK(context_.charged() <= context_.budget);
   return *block;
 }
 
@@ -92,7 +92,7 @@ void Room::make_room(Bytes size) {
   const std::int64_t apart_before = apart();
   Nanoseconds lost{0};
   bool misfit = false;
-  const auto too_large = [&] { return context_.charges.external + size > context_.options.budget; };
+  const auto too_large = [&] { return context_.charges.external + size > context_.budget; };
   bool swept = too_large();
   if (swept) {
     context_.device.sweep_external();
@@ -101,7 +101,7 @@ void Room::make_room(Bytes size) {
     importer_.bring_in();
   }
   while (too_large()) {
-    if (!wait_for_more(context_.charges.external + size - context_.options.budget)) {
+    if (!wait_for_more(context_.charges.external + size - context_.budget)) {
       reporter_.fail(size, "");
     }
   }
@@ -340,7 +340,7 @@ bool Room::wait_for_more(Bytes missing) {
 
 void Room::grow_by(Bytes more) {
   if (more > Bytes(0)) {
-    grow(context_.options.budget + more);
+    grow(context_.budget + more);
   }
 }
 

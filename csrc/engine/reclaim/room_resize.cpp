@@ -11,24 +11,22 @@
 namespace recoup::detail {
 
 void Room::grow(Bytes budget) {
-  Options& options = context_.options;
-  RECOUP_CHECK(budget > options.budget);
-  options.budget = budget;
+  RECOUP_CHECK(budget > context_.budget);
+  context_.budget = budget;
   context_.placer.set_budget(budget);
   context_.end_pool();
 }
 
 void Room::shrink(Bytes budget, Announce announce) {
-  const Options& options = context_.options;
-  RECOUP_CHECK(budget < options.budget);
-  if (budget <= options.outside) {
+  RECOUP_CHECK(budget < context_.budget);
+  if (budget <= context_.outside) {
     throw std::invalid_argument(
-        str_cat("a budget must be above ", recoup::to_string(options.outside)));
+        str_cat("a budget must be above ", recoup::to_string(context_.outside)));
   }
-  const bool has_addresses = options.addresses <= Bytes(0);
-  const Bytes capacity = has_addresses ? capacity_in(options, budget) : Bytes(0);
+  const bool has_addresses = context_.options.addresses <= Bytes(0);
+  const Bytes capacity = has_addresses ? context_.capacity_in(budget) : Bytes(0);
   context_.copies->wait_for_all();
-  const Bytes less = options.budget - budget;
+  const Bytes less = context_.budget - budget;
   const auto missing = [&] { return context_.shortfall(less); };
   if (missing() > Bytes(0)) {
     context_.device.sweep_external();
@@ -54,7 +52,7 @@ void Room::shrink(Bytes budget, Announce announce) {
     const BlockId last = blocked ? BlockId() : block_beyond(PoolOffset(0));
     const Bytes end = last.valid() ? pool_.offset(last) + pool_.size(last) : Bytes(0);
     reporter_.fail_to_shrink(
-        budget, std::max(least_possible(), options.outside + end),
+        budget, std::max(least_possible(), context_.outside + end),
         str_cat("tensors that cannot be moved lie beyond a budget of ", short_text(budget)),
         announce);
   }
@@ -63,11 +61,10 @@ void Room::shrink(Bytes budget, Announce announce) {
 
 // All blocks lie within the smaller pool.
 void Room::set_smaller(Bytes budget) {
-  Options& options = context_.options;
   const PoolOffset before = context_.addresses_end();
-  options.budget = budget;
+  context_.budget = budget;
   context_.placer.set_budget(budget);
-  if (options.addresses <= Bytes(0)) {
+  if (context_.options.addresses <= Bytes(0)) {
     context_.end_pool();
     const PoolOffset end = context_.addresses_end();
     RECOUP_CHECK(pool_.capacity() <= end, "a smaller budget has no room for the pool");
@@ -76,13 +73,12 @@ void Room::set_smaller(Bytes budget) {
 }
 
 bool Room::shrink_by_free(Bytes budget) {
-  const Options& options = context_.options;
-  RECOUP_CHECK(budget < options.budget);
-  if (budget <= options.outside || context_.shortfall(options.budget - budget) > Bytes(0)) {
+  RECOUP_CHECK(budget < context_.budget);
+  if (budget <= context_.outside || context_.shortfall(context_.budget - budget) > Bytes(0)) {
     return false;
   }
-  if (options.addresses <= Bytes(0)) {
-    const Bytes capacity = capacity_in(options, budget);
+  if (context_.options.addresses <= Bytes(0)) {
+    const Bytes capacity = context_.capacity_in(budget);
     if (capacity <= Bytes(0) || block_beyond(capacity).valid()) {
       return false;
     }
@@ -120,9 +116,8 @@ bool Room::is_needed_source(ValueId source) const {
 // can move, but not be evicted, lie below the last of them if they fit there whatever is lost in
 // the gaps, and above it otherwise. In a pool of segments blocks do not move to other segments.
 Bytes Room::least_possible() const {
-  const Options& options = context_.options;
   const Bytes stays = unevictable(Sources::kNeeded);
-  if (options.addresses > Bytes(0)) {
+  if (context_.options.addresses > Bytes(0)) {
     return stays;
   }
   Bytes end{0};      // of the last block that cannot move
@@ -137,7 +132,7 @@ Bytes Room::least_possible() const {
     }
     const bool is_evictable = block.owner.valid() && context_.lineage[block.owner].evictable();
     const bool may_move = mover_.movable(block.owner);
-    if (!may_move || (options.block_size > Bytes(0) && !is_evictable)) {
+    if (!may_move || (context_.options.block_size > Bytes(0) && !is_evictable)) {
       end = std::max(end, block.offset + block.size);
       immovable += block.size;
       ++gaps;
@@ -147,7 +142,7 @@ Bytes Room::least_possible() const {
     }
   }
   const bool fits_below = movable + Bytes(gaps * largest.count()) <= end - immovable;
-  return std::max(stays, options.outside + end + (fits_below ? Bytes(0) : movable));
+  return std::max(stays, context_.outside + end + (fits_below ? Bytes(0) : movable));
 }
 
 // The last block that ends beyond `end`; invalid: there is none.

@@ -61,8 +61,7 @@ void Freezer::freeze_or_copy(StorageId storage, OldVersion old) {
   // Needed values will mostly be used soon (gradients by the optimizer). So it is better to restore
   // them now than to keep them replayable by a copy, unless they would crowd out everything else.
   const Bytes size = lineage_[source].size;
-  const bool crowds =
-      to_restore.count() * 2 > context_.options.budget.count() && size <= to_restore;
+  const bool crowds = to_restore.count() * 2 > context_.budget.count() && size <= to_restore;
   if (crowds ? keep_old(source, old) : restore_cheaply(source, found.needed)) {
     return;
   }

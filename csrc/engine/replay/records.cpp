@@ -15,8 +15,8 @@ Records::Records(Context& context, const Parts& parts)
       mover_(parts.mover),
       room_(parts.room),
       enough_(parts.enough),
-      metadata_bound_(std::max<std::ptrdiff_t>(std::ptrdiff_t{16} << 20,
-                                               context.options.budget.count() / 100)) {}
+      metadata_bound_(
+          std::max<std::ptrdiff_t>(std::ptrdiff_t{16} << 20, context.budget.count() / 100)) {}
 
 void Records::copy_before_write(std::span<const StorageId> storages) {
   for (StorageId id : storages) {

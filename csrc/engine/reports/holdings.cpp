@@ -32,7 +32,7 @@ void Holdings::take(const Engine& engine, const MakerTable& makers) {
       rest -= size;
     }
   };
-  add_rest(HoldingKind::kOutside, context.options.outside);
+  add_rest(HoldingKind::kOutside, context.outside);
   add_rest(HoldingKind::kAhead, context.charges.ahead);
   add_rest(HoldingKind::kWorkspace, rest);  // blocks that no value owns yet
 }

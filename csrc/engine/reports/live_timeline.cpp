@@ -71,7 +71,7 @@ void LiveTimeline::note_charge(Nanoseconds at) {
     look_at_values(at);
   }
   note(current_.charged, at, charged);
-  note(current_.budgets, at, engine_.options().budget);
+  note(current_.budgets, at, engine_.budget());
   if (full()) {
     close_all(at);
     current_.cut = true;
@@ -148,7 +148,7 @@ LiveStep LiveTimeline::finished(std::string_view name, Nanoseconds at) const {
   LiveStep step = current_;
   step.name = name;
   step.end = step.cut ? step.end : at;
-  step.budget = engine_.options().budget;
+  step.budget = engine_.budget();
   for (const Open& open : open_) {
     if (open.open) {
       step.spans.push_back(open.span);

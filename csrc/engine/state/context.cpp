@@ -5,14 +5,19 @@
 
 #include "csrc/base/check.h"
 #include "csrc/base/strings.h"
+#include "csrc/engine/base/tier_store.h"
 
 namespace recoup::detail {
 namespace {
 
-Bytes addresses_in(const Options& options) {
-  const Bytes addresses =
-      options.addresses > Bytes(0) ? options.addresses : options.budget - options.outside;
-  return capacity_in(options, addresses + options.outside);
+// What `bytes` are in whole units of alignment.
+Bytes in_units(const Options& options, Bytes bytes) {
+  return Bytes(bytes.count() & ~(options.alignment.count() - 1));
+}
+
+// `in_pool`: what a budget leaves for the pool.
+Bytes addresses_in(const Options& options, Bytes in_pool) {
+  return in_units(options, options.addresses > Bytes(0) ? options.addresses : in_pool);
 }
 
 PoolOptions pool_options(const Options& options) {
@@ -30,7 +35,7 @@ PoolOptions pool_options(const Options& options) {
                                         recoup::to_string(options.outside), ", and the budget, ",
                                         recoup::to_string(options.budget), ", must be larger"));
   }
-  return {.capacity = addresses_in(options),
+  return {.capacity = addresses_in(options, options.budget - options.outside),
           .segment_size = options.block_size,
           .alignment = options.alignment};
 }
@@ -48,7 +53,9 @@ MovePrice price_of_moves(const Options& options, Device& device) {
 TierSpeed speed_of_tier(const Options& options, Device& device) {
   TierSpeed speed;
   if (options.spill > Bytes(0) && options.cost_model == CostModel::kMeasured) {
-    speed = device.tier_speed().value_or(speed);
+    if (TierStore* const store = device.tier()) {
+      speed = store->speed().value_or(speed);
+    }
   }
   speed.write_ns_per_byte = options.spill_write_ns_per_byte.value_or(speed.write_ns_per_byte);
   speed.read_ns_per_byte = options.spill_read_ns_per_byte.value_or(speed.read_ns_per_byte);
@@ -60,34 +67,35 @@ TierSpeed speed_of_tier(const Options& options, Device& device) {
 
 }  // namespace
 
-Bytes capacity_in(const Options& options, Bytes budget) {
-  return Bytes((budget - options.outside).count() & ~(options.alignment.count() - 1));
-}
+Bytes Context::capacity_in(Bytes of_budget) const { return in_units(options, of_budget - outside); }
 
-Bytes bounce_size(const Options& options) {
+Bytes bounce_size(const Options& options, Bytes in_pool) {
   constexpr std::int64_t kPart = 256;
   constexpr Bytes kMost(32 << 20);
   const std::int64_t alignment = options.alignment.count();
-  const std::int64_t units = (options.budget - options.outside).count() / kPart / alignment;
+  const std::int64_t units = in_pool.count() / kPart / alignment;
   return std::min(Bytes((units + 1) * alignment), kMost);
 }
 
-PoolOffset Context::addresses_end() const { return addresses_in(options); }
+PoolOffset Context::addresses_end() const { return addresses_in(options, budget - outside); }
 
 void Context::take_from_outside(Bytes size) {
-  RECOUP_CHECK(size <= options.outside);
-  options.outside -= size;
+  RECOUP_CHECK(size <= outside);
+  outside -= size;
   charge_outside(-size);
 }
 
 Context::Context(const Options& all_options, Device& its_device)
     : options(all_options),
+      budget(all_options.budget),
+      outside(all_options.outside),
+      aids(all_options.aids),
       device(its_device),
       pool(pool_options(all_options)),
       move_price(price_of_moves(all_options, its_device)),
       tier(all_options, speed_of_tier(all_options, its_device)),
       placer(all_options.placement, all_options.budget) {
-  charges.external = options.outside;
+  charges.external = outside;
 }
 
 }  // namespace recoup::detail

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <string_view>
 
-#include "csrc/engine/base/copy_wait.h"
 #include "csrc/engine/base/cost_memory.h"
 #include "csrc/engine/base/device.h"
 #include "csrc/engine/base/maker_table.h"
@@ -15,6 +14,7 @@
 #include "csrc/engine/base/planned_victims.h"
 #include "csrc/engine/base/schedule_hooks.h"
 #include "csrc/engine/base/tier.h"
+#include "csrc/engine/state/copy_wait.h"
 #include "csrc/engine/state/more_memory.h"
 #include "csrc/engine/state/outside_segments.h"
 #include "csrc/lineage/lineage.h"
@@ -58,7 +58,7 @@ struct Context {
 
   [[nodiscard]] Bytes charged() const { return pool.used() + charges.external; }
   // The bytes to free before `size` more fit; negative: the bytes that are left after them.
-  [[nodiscard]] Bytes shortfall(Bytes size) const { return charged() + size - options.budget; }
+  [[nodiscard]] Bytes shortfall(Bytes size) const { return charged() + size - budget; }
   void count_peak() {
     recent_peak = std::max(recent_peak, charged());
     if (charged().count() > stats.peak_bytes) {
@@ -76,6 +76,8 @@ struct Context {
     }
     return costs.learn(kind, measured);
   }
+  // The size of the pool within a budget: what `outside` leaves, in whole units of alignment.
+  [[nodiscard]] Bytes capacity_in(Bytes of_budget) const;
   // All addresses of the pool, as an offset of their end.
   [[nodiscard]] PoolOffset addresses_end() const;
   // Counts bytes outside the pool, and moves its end: Note [End of the pool].
@@ -89,10 +91,10 @@ struct Context {
     if (more != nullptr) {
       return addresses_end();
     }
-    return std::max(Bytes(0), addresses_end() - (charges.external - options.outside));
+    return std::max(Bytes(0), addresses_end() - (charges.external - outside));
   }
   void end_pool() { pool.set_end(pool_end()); }
-  // Adds bytes of Options::outside, which are no longer in use outside, to the pool.
+  // Adds bytes of `outside`, which are no longer in use outside, to the pool.
   void take_from_outside(Bytes size);
   // The price of all moves so far.
   [[nodiscard]] Nanoseconds move_cost() const {
@@ -101,7 +103,10 @@ struct Context {
   // The observer of the program's actions; null while a replay runs.
   [[nodiscard]] Observer* program_observer() const { return replaying ? nullptr : observer; }
 
-  Options options;
+  const Options options;
+  Bytes budget;   // in force; at first Options::budget
+  Bytes outside;  // in use outside the pool since before the scope; at first Options::outside
+  TestAids aids;  // at first Options::aids
   Device& device;
   Pool pool;
   Lineage lineage;
@@ -148,8 +153,7 @@ class WithoutWaiting {
 };
 
 // The size of the block that Engine::reserve_bounce allocates: 1/256 of the pool, at most 32 MiB.
-[[nodiscard]] Bytes bounce_size(const Options& options);
-// The size of the pool within a budget: what Options::outside leaves, in whole units of alignment.
-[[nodiscard]] Bytes capacity_in(const Options& options, Bytes budget);
+// `in_pool`: the budget without the memory that was in use outside before.
+[[nodiscard]] Bytes bounce_size(const Options& options, Bytes in_pool);
 
 }  // namespace recoup::detail

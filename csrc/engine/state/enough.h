@@ -75,7 +75,7 @@ class Enough {
     return context_.charges.immovable_blocks + context_.charges.kernel_blocks + operands_;
   }
   // Whether the budget has been enough so far. Nothing is evicted while it is.
-  [[nodiscard]] bool roomy() const { return most() <= context_.options.budget; }
+  [[nodiscard]] bool roomy() const { return most() <= context_.budget; }
 
  private:
   struct State {

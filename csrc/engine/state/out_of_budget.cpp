@@ -78,16 +78,16 @@ Bytes OutOfBudgetReporter::next_budget(const OutOfBudgetReport& report) const {
 }
 
 void OutOfBudgetReporter::fail(Bytes asked, std::string reason, bool fragmented) const {
-  OutOfBudgetReport report = report_of(context_.options.budget, asked, std::move(reason));
+  OutOfBudgetReport report = report_of(context_.budget, asked, std::move(reason));
   report.fragmented = fragmented;
   report.enough = enough_.most();
   // Values that were evicted on request must be restored even in a budget that needs no eviction. A
   // budget for everything on record suffices for that.
-  if (context_.told_to_evict || report.enough <= context_.options.budget) {
+  if (context_.told_to_evict || report.enough <= context_.budget) {
     report.enough = std::max(report.enough, all_resident() + asked);
   }
-  if (report.enough <= context_.options.budget) {
-    report.enough += context_.options.budget;
+  if (report.enough <= context_.budget) {
+    report.enough += context_.budget;
   }
   if (context_.options.block_size > Bytes(0) &&
       asked > context_.pool.round_up(context_.options.block_size)) {
@@ -108,7 +108,7 @@ void OutOfBudgetReporter::fail_to_shrink(Bytes budget, Bytes stays, std::string 
   OutOfBudgetReport report = report_of(budget, Bytes(0), std::move(reason));
   report.shrinking = true;
   // The budget in force has room for everything.
-  report.enough = std::min(stays, context_.options.budget);
+  report.enough = std::min(stays, context_.budget);
   report.next = report.enough;
   if (context_.observer != nullptr && announce == Announce::kToObserver) {
     context_.observer->on_out_of_budget(report);
@@ -121,7 +121,7 @@ OutOfBudgetReport OutOfBudgetReporter::report_of(Bytes budget, Bytes asked,
   OutOfBudgetReport report{
       .op = context_.running_op.empty() ? "an allocation" : std::string(context_.running_op),
       .asked = asked,
-      .budget = context_.options.budget,
+      .budget = context_.budget,
       .external = context_.charges.external,
       .non_recomputable = {},
       .pinned = {},
@@ -172,7 +172,7 @@ OutOfBudgetReport OutOfBudgetReporter::report_of(Bytes budget, Bytes asked,
   report.largest_window = std::min(Compactor(context_.pool).largest_window([this](ValueId owner) {
     return owner.valid() && context_.lineage[owner].clearable();
   }),
-                                   context_.options.budget - context_.charges.external -
+                                   context_.budget - context_.charges.external -
                                        report.non_recomputable - report.pinned - report.workspace);
   if (report.least <= budget) {
     report.least = Bytes(0);

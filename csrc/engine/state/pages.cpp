@@ -27,7 +27,7 @@ void Pages::count_from_start() {
 
 Bytes Pages::committed() const {
   const Bytes touched = footprint_.counting() ? footprint_.touched() : context_.addresses_end();
-  return std::min(touched + context_.charges.external, context_.options.budget);
+  return std::min(touched + context_.charges.external, context_.budget);
 }
 
 void Pages::shrunk(PoolOffset from, PoolOffset to) {
@@ -46,10 +46,10 @@ void Pages::shrunk(PoolOffset from, PoolOffset to) {
 
 // Note [Footprint] in footprint.h. The page in which the pool ends counts as a whole.
 void Pages::fit() {
-  if (!footprint_.counting() || context_.charges.external == context_.options.outside) {
+  if (!footprint_.counting() || context_.charges.external == context_.outside) {
     return;
   }
-  const Bytes over = footprint_.touched() + context_.charges.external - context_.options.budget;
+  const Bytes over = footprint_.touched() + context_.charges.external - context_.budget;
   if (over <= Bytes(0)) {
     in_part_pages_ = Bytes(0);
   } else if (over > std::max(in_part_pages_, context_.device.page_sizes().page)) {
@@ -63,7 +63,7 @@ void Pages::fit() {
 void Pages::give_back() {
   const auto start = std::chrono::steady_clock::now();
   constexpr std::int64_t kPart = 64;
-  const Bytes budget = context_.options.budget;
+  const Bytes budget = context_.budget;
   const Bytes external = context_.charges.external;
   const Bytes spare(budget.count() / kPart);
   std::vector<BlockView> free;

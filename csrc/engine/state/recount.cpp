@@ -9,7 +9,7 @@ Recount::Recount(const Context& context, const HeldStorages& storages)
       lineage_(context.lineage),
       tier_(context.tier),
       charges_(context.charges),
-      outside_(context.options.outside),
+      outside_(context.outside),
       storages_(storages) {}
 
 void Recount::check_value(ValueId id, const Value& value, bool at_rest) const {

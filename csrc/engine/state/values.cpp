@@ -380,7 +380,7 @@ void Values::end(ValueId id) {
 }
 
 void Values::free_bytes(BlockId block) {
-  if (context_.options.aids.poison && !context_.keep_bytes) [[unlikely]] {
+  if (context_.aids.poison && !context_.keep_bytes) [[unlikely]] {
     device_.poison(pool_.offset(block), pool_.size(block));
   }
   pool_.free(block);

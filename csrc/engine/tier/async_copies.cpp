@@ -5,6 +5,7 @@
 #include "csrc/base/check.h"
 #include "csrc/base/strings.h"
 #include "csrc/engine/base/device.h"
+#include "csrc/engine/base/tier_store.h"
 #include "csrc/engine/base/timer.h"
 
 namespace recoup::detail {
@@ -12,15 +13,32 @@ namespace recoup::detail {
 AsyncCopies::AsyncCopies(Context& context, Values& values)
     : context_(context), lineage_(context.lineage), values_(values), tier_(context.tier) {}
 
-// Waits for the write. False: it failed, or a test aid lets it fail.
-bool AsyncCopies::written(Bytes to) {
-  const TestAids& aids = context_.options.aids;
-  return context_.device.end_spill(to) && !aids.strikes(aids.fail_spill, ++spills_);
+void AsyncCopies::start_write(ValueId id, BlockId slot) {
+  const void* const from = context_.device.address(values_.location(id));
+  context_.device.tier()->begin_write(tier_.offset(slot), from, lineage_[id].nbytes);
 }
 
-void AsyncCopies::end_fetch(Bytes from) {
-  const TestAids& aids = context_.options.aids;
-  context_.device.end_fetch(from);
+void AsyncCopies::start_read(ValueId id, BlockId block) {
+  void* const to =
+      context_.device.address({.external = nullptr, .offset = context_.pool.offset(block)});
+  const Value& value = lineage_[id];
+  context_.device.tier()->begin_read(to, tier_.offset(value.slot), value.nbytes);
+}
+
+// Waits for the write. False: it failed, or a test aid lets it fail.
+bool AsyncCopies::written(BlockId slot) {
+  const TestAids& aids = context_.aids;
+  if (!context_.device.tier()->end_write(tier_.offset(slot))) {
+    context_.device.on_tier_failure();
+    return false;
+  }
+  return !aids.strikes(aids.fail_spill, ++spills_);
+}
+
+// Waits for the read.
+void AsyncCopies::finish_read(ValueId id) {
+  const TestAids& aids = context_.aids;
+  context_.device.tier()->end_read(tier_.offset(lineage_[id].slot));
   if (aids.strikes(aids.fail_fetch, ++fetches_)) {
     throw InjectedFault(str_cat("recoup: a test aid made fetch ", fetches_, " fail"));
   }
@@ -59,8 +77,8 @@ bool AsyncCopies::write(ValueId id, BlockId slot) {
   const Timer timer(context_.stats.spill_ns, &waits_of_op().spill_ns);
   const Value& value = lineage_[id];
   copy_now(tier_.write_cost(value.size));
-  context_.device.begin_spill(tier_.offset(slot), values_.location(id), value.nbytes);
-  if (!written(tier_.offset(slot))) {
+  start_write(id, slot);
+  if (!written(slot)) {
     close();
     return false;
   }
@@ -74,9 +92,8 @@ void AsyncCopies::read(ValueId id, BlockId block) {
   const Value& value = lineage_[id];
   RECOUP_CHECK(value.spilled() && context_.pool.size(block) == value.size);
   copy_now(tier_.read_cost(value.size));
-  const Bytes from = tier_.offset(value.slot);
-  context_.device.begin_fetch(context_.pool.offset(block), from, value.nbytes);
-  end_fetch(from);
+  start_read(id, block);
+  finish_read(id);
   context_.charges.remove_kernel_block(value.size);
   make_resident(id, block);
 }
@@ -99,7 +116,7 @@ void AsyncCopies::begin_write(ValueId id, BlockId slot) {
   ++value.fixed;
   value.slot = slot;
   begin({.value = id, .block = {}, .left = tier_.write_cost(value.size)});
-  context_.device.begin_spill(tier_.offset(slot), values_.location(id), value.nbytes);
+  start_write(id, slot);
 }
 
 void AsyncCopies::begin_read(ValueId id, BlockId block) {
@@ -109,7 +126,7 @@ void AsyncCopies::begin_read(ValueId id, BlockId block) {
   context_.charges.ahead += value.size;
   ++context_.charges.ahead_blocks;
   begin({.value = id, .block = block, .left = tier_.read_cost(value.size)});
-  context_.device.begin_fetch(context_.pool.offset(block), tier_.offset(value.slot), value.nbytes);
+  start_read(id, block);
 }
 
 void AsyncCopies::begin(const Copy& copy) {
@@ -194,7 +211,7 @@ void AsyncCopies::finish_at(std::size_t index) {
 void AsyncCopies::end_write(ValueId id) {
   const Timer timer(context_.stats.spill_ns, &waits_of_op().spill_ns);
   Value& value = lineage_[id];
-  if (written(tier_.offset(value.slot))) {
+  if (written(value.slot)) {
     ++context_.stats.spills;
     context_.stats.spilled_bytes += value.size.count();
     context_.stats.written_behind_bytes += value.size.count();
@@ -214,7 +231,7 @@ void AsyncCopies::end_read(ValueId id, BlockId block) {
   context_.charges.ahead -= size;
   --context_.charges.ahead_blocks;
   try {
-    end_fetch(tier_.offset(lineage_[id].slot));
+    finish_read(id);
     context_.stats.fetched_ahead_bytes += size.count();
     make_resident(id, block);
   } catch (const std::exception&) {

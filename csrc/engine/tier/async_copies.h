@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "csrc/engine/base/copy_wait.h"
 #include "csrc/engine/state/context.h"
+#include "csrc/engine/state/copy_wait.h"
 #include "csrc/engine/state/values.h"
 #include "recoup/stats.h"
 
@@ -73,8 +73,10 @@ class AsyncCopies final : public CopyWait {
   void end_write(ValueId id);
   void end_read(ValueId id, BlockId block);
   void make_resident(ValueId id, BlockId block);
-  [[nodiscard]] bool written(Bytes to);
-  void end_fetch(Bytes from);
+  void start_write(ValueId id, BlockId slot);
+  void start_read(ValueId id, BlockId block);
+  [[nodiscard]] bool written(BlockId slot);
+  void finish_read(ValueId id);
   void copy_now(Nanoseconds cost);
   void wait_for(Nanoseconds cost);
   void close();

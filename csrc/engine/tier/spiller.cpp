@@ -5,6 +5,7 @@
 
 #include "csrc/base/check.h"
 #include "csrc/engine/base/device.h"
+#include "csrc/engine/base/tier_store.h"
 
 namespace recoup::detail {
 Spiller::Spiller(Context& context, Values& values, AsyncCopies& copies)
@@ -65,7 +66,8 @@ bool Spiller::save(ValueId id) {
 bool Spiller::copy(ValueId id) {
   const Value& value = lineage_[id];
   if (value.clean()) {
-    if (context_.device.unchanged(tier_.offset(value.slot), values_.location(id), value.nbytes)) {
+    const void* const bytes = context_.device.address(values_.location(id));
+    if (context_.device.tier()->holds(tier_.offset(value.slot), bytes, value.nbytes)) {
       ++context_.stats.clean_spills;
       return true;
     }

@@ -111,11 +111,14 @@ class Simulation {
 // The smallest budget on the device in which `peak` bytes fit, where `peak` includes the bounce
 // buffer of `options`.
 Bytes budget_for(Bytes peak, const TraceDevice& device, Options options) {
-  const Bytes held = peak - (device.bounces ? detail::bounce_size(options) : Bytes(0));
+  const Bytes held =
+      peak -
+      (device.bounces ? detail::bounce_size(options, options.budget - options.outside) : Bytes(0));
   options.budget = held;
   // The bounce buffer grows with the budget: each round adds 1/256 of what the previous one added.
-  while (device.bounces && held + detail::bounce_size(options) > options.budget) {
-    options.budget = held + detail::bounce_size(options);
+  while (device.bounces &&
+         held + detail::bounce_size(options, options.budget - options.outside) > options.budget) {
+    options.budget = held + detail::bounce_size(options, options.budget - options.outside);
   }
   const std::int64_t unit = device.unit.count();
   return Bytes((options.budget.count() + unit - 1) / unit * unit);

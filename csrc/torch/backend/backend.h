@@ -15,7 +15,7 @@
 #include "csrc/cuda/outside_segment.h"
 #include "csrc/cuda/runtime.h"
 #include "csrc/engine/base/footprint.h"
-#include "csrc/engine/tier/tier_store.h"
+#include "csrc/engine/base/tier_store.h"
 #include "csrc/torch/backend/arena.h"
 #include "csrc/torch/backend/memory_route.h"
 #include "csrc/torch/backend/program_memory.h"
@@ -101,9 +101,9 @@ class Backend {
   // Throws if a copy has failed.
   virtual void wait_for_outside() {}
   // PyTorch's allocator returns its unused segments to the driver. If less is in use outside than
-  // Options::outside, up to `most` bytes of the difference are added to the arena. Returns how
-  // many.
-  [[nodiscard]] virtual Bytes take_returned(Arena& /*arena*/, const Options& /*options*/,
+  // `outside`, up to `most` bytes of the difference are added to the arena, which has `in_pool`
+  // bytes. Returns how many.
+  [[nodiscard]] virtual Bytes take_returned(Arena& /*arena*/, Bytes /*outside*/, Bytes /*in_pool*/,
                                             Bytes most) {
     return most;
   }

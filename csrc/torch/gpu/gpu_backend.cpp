@@ -177,12 +177,11 @@ void GpuBackend::wait_for_outside() {
   }
 }
 
-Bytes GpuBackend::take_returned(Arena& arena, const Options& options, Bytes most) {
-  const Bytes returned = options.outside - outside();
+Bytes GpuBackend::take_returned(Arena& arena, Bytes before, Bytes in_pool, Bytes most) {
+  const Bytes returned = before - outside();
   const std::int64_t unit = budget_unit().count();
   const Bytes taken(std::clamp(returned, Bytes(0), most).count() / unit * unit);
-  return static_cast<GpuArena&>(arena).back(options.budget - options.outside + taken) ? taken
-                                                                                      : Bytes(0);
+  return static_cast<GpuArena&>(arena).back(in_pool + taken) ? taken : Bytes(0);
 }
 
 // A storage keeps the allocator that made it, and requests new bytes from that one.

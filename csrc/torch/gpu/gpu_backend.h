@@ -48,7 +48,7 @@ class GpuBackend final : public Backend {
   void adopt(c10::StorageImpl& storage) override;
   [[nodiscard]] std::vector<OutsideSegment> outside_segments() const override;
   void wait_for_outside() override;
-  [[nodiscard]] Bytes take_returned(Arena& arena, const Options& options, Bytes most) override;
+  [[nodiscard]] Bytes take_returned(Arena& arena, Bytes before, Bytes in_pool, Bytes most) override;
 
   // ---- the spill tier: pinned host memory ----
   void open_tier(const Options& options) override;

@@ -5,7 +5,7 @@
 
 #include "csrc/cuda/host_tier.h"
 #include "csrc/cuda/stream_order.h"
-#include "csrc/engine/tier/tier_store.h"
+#include "csrc/engine/base/tier_store.h"
 
 namespace recoup::detail {
 

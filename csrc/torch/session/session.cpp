@@ -79,7 +79,7 @@ Session::Session(const Options& options, c10::Device device, const StorageHooks&
   }
   memory_.publish_use(EngineLock(mutex_));
   if (policy.schedule != ScheduleKind::kNone) {
-    runner_ = std::make_unique<ScheduleRunner>(engine_, policy.schedule, engine_.options().budget);
+    runner_ = std::make_unique<ScheduleRunner>(engine_, policy.schedule, engine_.budget());
     engine_.set_schedule(runner_.get());
     observe(nullptr);
   }
@@ -151,17 +151,17 @@ void Session::wait_for_replays(const EngineLock& lock) {
 void Session::set_budget(Bytes budget) {
   const EngineLock lock(mutex_);
   budget = backend(lock).budget(budget);
-  if (budget < engine_.options().budget) {
+  if (budget < engine_.budget()) {
     backend(lock).require_can_shrink();
     // Between ops, as kernels hold memory that cannot be moved.
     const Turn turn(*this, lock, /*next=*/true);
-    if (budget < engine_.options().budget) {  // another thread may have set one meanwhile
+    if (budget < engine_.budget()) {  // another thread may have set one meanwhile
       shrink(budget);
       give_rest();
       return;
     }
   }
-  if (const Bytes now = engine_.options().budget; budget > now) {
+  if (const Bytes now = engine_.budget(); budget > now) {
     if (shared_) {
       shared_->force(budget);
     }
@@ -170,7 +170,7 @@ void Session::set_budget(Bytes budget) {
 }
 
 void Session::share(const std::string& file, Bytes total) {
-  if (total > engine_.options().budget) {
+  if (total > engine_.budget()) {
     throw std::invalid_argument("a shared budget is at most the budget of its scope");
   }
   auto shared = std::make_unique<SharedBudget>(file, total);
@@ -189,13 +189,13 @@ bool Session::give(Bytes budget) {
   const auto busy = [this] { return engine_.replaying(); };
   if (!turns_.begin_within(mutex_, lock, busy, kLongestOp)) {
     // The op may wait for memory of the process that this memory is for.
-    if (engine_.options().budget <= budget || !engine_.shrink_by_free(budget)) {
+    if (engine_.budget() <= budget || !engine_.shrink_by_free(budget)) {
       return false;
     }
   } else {
     const Turn turn(*this, Turn::Begun{}, lock);
     try {
-      if (budget < engine_.options().budget) {
+      if (budget < engine_.budget()) {
         shrink(budget);
       }
     } catch (const OutOfBudget&) {
@@ -209,7 +209,7 @@ bool Session::give(Bytes budget) {
 // Gives the part of this process beyond its budget to the others.
 void Session::give_rest() {
   if (shared_) {
-    shared_->give(shared_->part() - engine_.options().budget);
+    shared_->give(shared_->part() - engine_.budget());
   }
 }
 
@@ -219,7 +219,7 @@ Bytes Session::take_recent_peak() {
 }
 
 void Session::grow(const EngineLock& lock, Bytes budget) {
-  backend(lock).back(device_.arena(), budget - engine_.options().outside);
+  backend(lock).back(device_.arena(), budget - engine_.outside());
   memory_.publish_use(lock);
   engine_.grow(budget);
 }

@@ -211,7 +211,7 @@ void TensorMemory::publish_use(const EngineLock&) {
   if (!to_.device.can().reports_use) {
     return;
   }
-  used_ = (to_.engine.charged() - to_.engine.options().outside).count();
+  used_ = (to_.engine.charged() - to_.engine.outside()).count();
   reserved_ = to_.device.arena().backed().count();
 }
 

@@ -56,16 +56,9 @@ void TensorDevice::open_tier(const Options& options) {
 
 bool TensorDevice::lend_tier() noexcept { return backend_->lend_tier(); }
 
-void TensorDevice::begin_spill(Bytes to, const Location& from, Bytes size) {
-  tier().begin_write(to, address(from), size);
-}
-
-bool TensorDevice::end_spill(Bytes to) {
-  if (tier().end_write(to)) {
-    return true;
-  }
+void TensorDevice::on_tier_failure() {
   if (!std::exchange(tier_failed_, true)) {
-    const std::string why = tier().failure();
+    const std::string why = tier()->failure();
     warn(
         detail::str_cat("recoup: the spill tier could not be written", why.empty() ? "" : ": ", why,
                         ". Values that it cannot take stay in memory or are recomputed, which may "
@@ -73,21 +66,7 @@ bool TensorDevice::end_spill(Bytes to) {
                         "with spill_dir (--spill-dir)"),
         __func__, __LINE__);
   }
-  return false;
 }
-
-bool TensorDevice::unchanged(Bytes to, const Location& from, Bytes size) {
-  return !engine_.options().spill_compares || tier().holds(to, address(from), size);
-}
-
-void TensorDevice::begin_fetch(PoolOffset to, Bytes from, Bytes size) {
-  tier().begin_read(arena_->at(to), from, size);
-}
-
-void TensorDevice::end_fetch(Bytes from) { tier().end_read(from); }
-
-// Called only if there is a tier.
-std::optional<TierSpeed> TensorDevice::tier_speed() const { return tier().speed(); }
 
 std::optional<double> TensorDevice::move_ns_per_byte() const {
   return backend_->move_ns_per_byte();
@@ -281,7 +260,7 @@ void TensorDevice::require_in_place(const Payload& payload, std::span<const Loca
     mutex_.lock();
     OutOfBudgetReport report;
     report.op = payload.traits->name;
-    report.budget = engine_.options().budget;
+    report.budget = engine_.budget();
     report.reason = Handover::kNotTaken;
     throw OutOfBudget(std::move(report));
   }
@@ -374,7 +353,8 @@ std::vector<SegmentChange> TensorDevice::changed_segments() {
 void TensorDevice::wait_for_outside() { backend_->wait_for_outside(); }
 
 Bytes TensorDevice::take_segment(Bytes size) {
-  return backend_->take_returned(*arena_, engine_.options(), size);
+  const Bytes outside = engine_.outside();
+  return backend_->take_returned(*arena_, outside, engine_.budget() - outside, size);
 }
 
 // Frees the storage's own memory on return.

@@ -161,13 +161,10 @@ class TensorDevice final : public Device {
     return external_.hold(record) && has_its_memory(record);
   }
   void copy(PoolOffset to, const Location& from, Bytes size) override;
-  void begin_spill(Bytes to, const Location& from, Bytes size) override;
-  [[nodiscard]] bool end_spill(Bytes to) override;
-  [[nodiscard]] bool unchanged(Bytes to, const Location& from, Bytes size) override;
-  void begin_fetch(PoolOffset to, Bytes from, Bytes size) override;
-  void end_fetch(Bytes from) override;
+  [[nodiscard]] void* address(const Location& location) override;
+  [[nodiscard]] TierStore* tier() noexcept override { return backend_->tier(); }
+  void on_tier_failure() override;
   [[nodiscard]] bool lend_tier() noexcept override;
-  [[nodiscard]] std::optional<TierSpeed> tier_speed() const override;
   void poison(PoolOffset at, Bytes size) noexcept override;
   [[nodiscard]] std::optional<double> move_ns_per_byte() const override;
   [[nodiscard]] PageSizes page_sizes() const override;
@@ -176,12 +173,10 @@ class TensorDevice final : public Device {
                      std::size_t result) override;
   [[nodiscard]] std::string name(const void* payload) const override;
 
-  [[nodiscard]] TierStore& tier() const { return *backend_->tier(); }  // call if there is one
   // A device without an index is the only one of its type.
   [[nodiscard]] bool is_index(c10::DeviceIndex index) const {
     return !device_.has_index() || index == device_.index();
   }
-  [[nodiscard]] void* address(const Location& location);
   // Whether a storage that is held has the memory that its record says.
   [[nodiscard]] static bool has_its_memory(const StorageRecord& held);
   void order_replay(const StoragePtr& storage, bool external);

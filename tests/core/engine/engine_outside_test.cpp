@@ -105,7 +105,7 @@ TEST_F(EngineSegments, AreImportedAsAWhole) {
   EXPECT_FALSE(p.storage(a).external || p.storage(b).external);
   EXPECT_TRUE(p.storage(other).external) << "segment 1 has an allocation of other code";
   EXPECT_EQ(p.stats().imports, 2);
-  EXPECT_EQ(p.engine().options().outside, 2_KiB);
+  EXPECT_EQ(p.engine().outside(), 2_KiB);
   EXPECT_EQ(p.engine().pool().capacity(), 6_KiB);
   EXPECT_LE(p.stats().peak_bytes, (8_KiB).count());
   EXPECT_EQ(p.device().waits_for_outside, 1) << "after the copies";
@@ -171,7 +171,7 @@ TEST_F(EngineSegments, OfDeadStoragesAreImported) {
   p.evict(b);
   p.drop(a);
   fill(p);
-  EXPECT_EQ(p.engine().options().outside, 2_KiB);
+  EXPECT_EQ(p.engine().outside(), 2_KiB);
   p.expect_all();
   p.check();
 }
@@ -211,7 +211,7 @@ TEST_F(EngineSegments, ThePoolGetsOnlyReturnedBytes) {
   p.in_segment(0, 1_KiB);
   p.set_segment(0, 2_KiB);
   fill(p);
-  EXPECT_EQ(p.engine().options().outside, 2_KiB + 512_B);
+  EXPECT_EQ(p.engine().outside(), 2_KiB + 512_B);
   EXPECT_EQ(p.engine().pool().capacity(), 6_KiB - 512_B);
   p.expect_all();
   p.check();

@@ -18,7 +18,7 @@ TEST(EngineResize, ShrinkingEvicts) {
     made.push_back(p.op({x}, 1_KiB));
   }
   p.shrink(3_KiB);
-  EXPECT_EQ(p.engine().options().budget, 3_KiB);
+  EXPECT_EQ(p.engine().budget(), 3_KiB);
   EXPECT_LE(p.engine().charged(), 3_KiB);
   for (const BlockView& block : p.engine().pool().taken()) {
     EXPECT_LE(block.offset + block.size, 3_KiB);
@@ -37,7 +37,7 @@ TEST(EngineResize, AFailedShrinkChangesNothing) {
   const Tensor b = p.source(2_KiB);
   const Tensor c = p.op({a}, 1_KiB);
   EXPECT_THROW(p.shrink(3_KiB), OutOfBudget);
-  EXPECT_EQ(p.engine().options().budget, 8_KiB);
+  EXPECT_EQ(p.engine().budget(), 8_KiB);
   p.check();
   const Tensor d = p.source(3_KiB);
   for (const Tensor tensor : {a, b, c, d}) {
@@ -88,7 +88,7 @@ TEST(EngineResize, RefusesInvalidBudgets) {
 // Changes the budget to a smaller one, or, if that fails, to the one that the error names: to no
 // smaller one, but in a pool of segments.
 void shrink_or_follow(Program& p, Bytes budget) {
-  const Bytes before = p.engine().options().budget;
+  const Bytes before = p.engine().budget();
   try {
     p.shrink(budget);
   } catch (const OutOfBudget& error) {
@@ -111,13 +111,13 @@ TEST(EngineResize, AnErrorNamesTheLeastBudget) {
   const Tensor second = p.op({source}, 2_KiB);
   p.drop(source);  // it stays for replays of the others
   shrink_or_follow(p, 512_B);
-  EXPECT_EQ(p.engine().options().budget, 1_KiB);
+  EXPECT_EQ(p.engine().budget(), 1_KiB);
   p.grow(8_KiB);
   p.expect(first);
   p.pin(second);  // at the end of the pool, which it keeps from shrinking
   ASSERT_EQ(p.storage(second).offset.value() + 2_KiB, 8_KiB);
   shrink_or_follow(p, 512_B);
-  EXPECT_EQ(p.engine().options().budget, 8_KiB);
+  EXPECT_EQ(p.engine().budget(), 8_KiB);
   ASSERT_NO_THROW(p.engine().check());
 }
 
@@ -148,7 +148,7 @@ TEST(EngineResize, RandomProgramsStayCorrect) {
     Program p(drawn);
     const Tensor x = p.source(512_B);
     for (int i = 0; i < 60; ++i) {
-      const Bytes budget = p.engine().options().budget;
+      const Bytes budget = p.engine().budget();
       try {
         switch (const std::uint64_t drawn_step = random() % 6; drawn_step) {
           case 0: {
@@ -194,12 +194,12 @@ class SharedMemory final : public MoreMemory {
   }
   [[nodiscard]] std::string reason() const override { return "the others keep the rest"; }
   bool give(Bytes budget) {
-    const Bytes before = program_.engine().options().budget;
+    const Bytes before = program_.engine().budget();
     const bool given = program_.engine().shrink_by_free(budget);
     free_ += given ? before - budget : 0_B;
     return given;
   }
-  [[nodiscard]] Bytes total() const { return program_.engine().options().budget + free_ + later; }
+  [[nodiscard]] Bytes total() const { return program_.engine().budget() + free_ + later; }
 
   Bytes later{0};  // what others give to a waiting op
   int waits = 0;
@@ -223,7 +223,7 @@ TEST(EngineResize, GrowsBeforeItEvicts) {
     p.op({x}, 1_KiB);
   }
   EXPECT_EQ(p.stats().evictions, 0);
-  EXPECT_EQ(p.engine().options().budget, 6_KiB);
+  EXPECT_EQ(p.engine().budget(), 6_KiB);
   p.op({x}, 1_KiB);
   EXPECT_EQ(p.stats().evictions, 1);
   EXPECT_EQ(shared.waits, 0);
@@ -254,7 +254,7 @@ TEST(EngineResize, AnOpLargerThanTheBudgetWaits) {
   SharedMemory shared(p, 0_B);
   shared.later = 3_KiB;
   p.expect(p.source(4_KiB));
-  EXPECT_EQ(p.engine().options().budget, 4_KiB);
+  EXPECT_EQ(p.engine().budget(), 4_KiB);
 }
 
 // Before a parameter changes, its old content is copied, or an evicted result of it is restored.
@@ -286,11 +286,11 @@ TEST(EngineResize, OnlyFreeBytesAtTheEndAreGivenWhileAnOpRuns) {
   const Tensor x = p.source(1_KiB);
   const Bytes end = p.storage(x).offset.value() + 1_KiB;
   EXPECT_FALSE(shared.give(end - 64_B));
-  EXPECT_EQ(p.engine().options().budget, 8_KiB);
+  EXPECT_EQ(p.engine().budget(), 8_KiB);
   ASSERT_GT(end, 6_KiB);  // sources are at the high end
   p.drop(x);
   EXPECT_TRUE(shared.give(1_KiB));
-  EXPECT_EQ(p.engine().options().budget, 1_KiB);
+  EXPECT_EQ(p.engine().budget(), 1_KiB);
   p.check();
 }
 
@@ -306,7 +306,7 @@ TEST(EngineResize, RandomProgramsThatTakeAndGiveStayCorrect) {
     const Bytes total = shared.total();
     const Tensor x = p.source(512_B);
     for (int i = 0; i < 60; ++i) {
-      const Bytes budget = p.engine().options().budget;
+      const Bytes budget = p.engine().budget();
       try {
         switch (const std::uint64_t drawn_step = random() % 5; drawn_step) {
           case 0:
@@ -322,7 +322,7 @@ TEST(EngineResize, RandomProgramsThatTakeAndGiveStayCorrect) {
         }
       } catch (const OutOfBudget&) {
       }
-      taken += p.engine().options().budget > budget ? 1 : 0;
+      taken += p.engine().budget() > budget ? 1 : 0;
       ASSERT_EQ(shared.total(), total);
       ASSERT_NO_THROW(p.engine().check());
     }

@@ -29,7 +29,7 @@ class EngineContract : public testing::Test {
   void TearDown() override {
     if (program_) {
       program_->check();
-      program_->grow(program_->engine().options().budget + units(100));
+      program_->grow(program_->engine().budget() + units(100));
       program_->expect_all();
       program_->check();
     }

@@ -248,7 +248,7 @@ class Program {
       ASSERT_TRUE(!value(tensor).slot.valid() ||
                   !tensors_[tensor].rules.contains(StorageRule::kOffTier));
     }
-    ASSERT_LE(engine_->stats().peak_bytes, engine_->options().budget.count());
+    ASSERT_LE(engine_->stats().peak_bytes, engine_->budget().count());
   }
 
  private:

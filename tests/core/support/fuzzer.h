@@ -240,7 +240,7 @@ class Fuzzer {
         break;
       case 5:
         if (options_.budget < kGenerous) {
-          program_.grow(program_.engine().options().budget + Bytes(number(1, 400)));
+          program_.grow(program_.engine().budget() + Bytes(number(1, 400)));
         }
         break;
       default:
@@ -369,7 +369,7 @@ class Fuzzer {
     if (runner_) {
       runner_->release_all();
     }
-    if (engine.options().budget < kGenerous) {
+    if (engine.budget() < kGenerous) {
       program_.grow(kGenerous);
     }
     program_.expect_all();

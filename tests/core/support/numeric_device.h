@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <optional>
 #include <span>
 #include <stdexcept>
@@ -16,6 +15,7 @@
 #include <vector>
 
 #include "csrc/engine/program/engine.h"
+#include "tests/core/support/numeric_tier.h"
 
 namespace recoup::detail {
 
@@ -43,11 +43,6 @@ struct Kernel {
 class KernelFailed : public std::runtime_error {
  public:
   KernelFailed() : std::runtime_error("the kernel failed") {}
-};
-
-class FetchFailed : public std::runtime_error {
- public:
-  FetchFailed() : std::runtime_error("the spill tier cannot be read") {}
 };
 
 using Span = std::span<std::uint8_t>;
@@ -126,6 +121,7 @@ class NumericDevice final : public Device {
  public:
   static constexpr std::uint8_t kPoison = 0xdd;
   static constexpr std::uint8_t kGivenUp = 0xee;
+  static constexpr std::size_t kMostMemory = 64 << 20;
 
   explicit NumericDevice(Bytes capacity, const PageSizes& sizes = {}) : pages(sizes) {
     grow(capacity);
@@ -149,7 +145,11 @@ class NumericDevice final : public Device {
   int waits_for_outside = 0;
   // Blocks that kernels keep.
   std::vector<BlockId> kept;
-  void grow(Bytes capacity) { arena_.resize(static_cast<std::size_t>(capacity.count()), kPoison); }
+  void grow(Bytes capacity) {
+    arena_.reserve(kMostMemory);  // a copy under way has an address
+    ASSERT_LE(capacity.count(), static_cast<std::int64_t>(kMostMemory));
+    arena_.resize(static_cast<std::size_t>(capacity.count()), kPoison);
+  }
 
   // Allocates memory and runs the kernel. Frees all its blocks if it throws.
   void execute(const Kernel& kernel, std::span<const Span> operands, std::span<BlockId> outputs) {
@@ -233,8 +233,8 @@ class NumericDevice final : public Device {
   // Makes the k-th kernel from now on throw half way; 0: none.
   void fail_kernel(std::int64_t k) { kernel_fault_ = k; }
   // Makes the k-th write to, or read from, the spill tier from now on fail; 0: none.
-  void fail_spill(std::int64_t k) { spill_fault_ = k; }
-  void fail_fetch(std::int64_t k) { fetch_fault_ = k; }
+  void fail_spill(std::int64_t k) { tier_.fail_write(k); }
+  void fail_fetch(std::int64_t k) { tier_.fail_read(k); }
   // Called once in the middle of the next kernel: actions of another thread.
   std::function<void()> during_kernel;
   // Storages that sweep_external() checks for abandoned ones.
@@ -340,51 +340,11 @@ class NumericDevice final : public Device {
                      std::size_t /*result*/) override {
     return digest(at(from, size), 1);
   }
-  // The bytes are copied at the end of the write. They must not change in between.
-  void begin_spill(Bytes to, const Location& from, Bytes size) override {
-    const auto end = static_cast<std::size_t>(engine_->pool().round_up(to + size).count());
-    tier_.resize(std::max(tier_.size(), end), kPoison);
-    std::fill_n(tier_.begin() + to.count(), size.count(), kGivenUp);
-    const Span source = at(from, size);
-    EXPECT_TRUE(writes_.emplace(to.count(), Write{from, {source.begin(), source.end()}}).second);
+  [[nodiscard]] void* address(const Location& location) override {
+    return at(location, Bytes(0)).data();
   }
-  [[nodiscard]] bool end_spill(Bytes to) override {
-    const auto found = writes_.find(to.count());
-    const Write write = std::move(found->second);
-    writes_.erase(found);
-    const Span now = at(write.from, Bytes(static_cast<std::int64_t>(write.bytes.size())));
-    EXPECT_TRUE(std::equal(now.begin(), now.end(), write.bytes.begin()));
-    if (spill_fault_ > 0 && --spill_fault_ == 0) {
-      return false;
-    }
-    std::copy(now.begin(), now.end(), tier_.begin() + to.count());
-    return true;
-  }
+  [[nodiscard]] TierStore* tier() noexcept override { return &tier_; }
   [[nodiscard]] bool lend_tier() noexcept override { return true; }
-  // A copy that the engine asks about must be equal.
-  [[nodiscard]] bool unchanged(Bytes to, const Location& from, Bytes size) override {
-    const Span bytes = at(from, size);
-    EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), tier_.begin() + to.count()));
-    return true;
-  }
-  void begin_fetch(PoolOffset to, Bytes from, Bytes size) override {
-    EXPECT_FALSE(writes_.contains(from.count()));
-    EXPECT_TRUE(reads_.emplace(from.count(), Read{to, size}).second);
-    poison(to, size);
-  }
-  void end_fetch(Bytes from) override {
-    const auto found = reads_.find(from.count());
-    const Read read = found->second;
-    reads_.erase(found);
-    if (fetch_fault_ > 0 && --fetch_fault_ == 0) {
-      throw FetchFailed();
-    }
-    const Span target = at({.external = nullptr, .offset = read.to}, read.size);
-    std::copy_n(tier_.begin() + from.count(), read.size.count(), target.begin());
-  }
-  [[nodiscard]] std::optional<TierSpeed> tier_speed() const override {
-    return TierSpeed{.each = Nanoseconds(10)};
-  }
   [[nodiscard]] PageSizes page_sizes() const override { return pages; }
   void discard(PoolOffset from, PoolOffset to) noexcept override {
     EXPECT_EQ(from.count() % pages.page.count() + to.count() % pages.page.count(), 0);
@@ -418,19 +378,7 @@ class NumericDevice final : public Device {
   std::int64_t payloads_ = 0;
   std::int64_t allocation_fault_ = 0;
   std::int64_t kernel_fault_ = 0;
-  struct Write {
-    Location from;
-    std::vector<std::uint8_t> bytes;
-  };
-  struct Read {
-    PoolOffset to;
-    Bytes size;
-  };
-  std::vector<std::uint8_t> tier_;
-  std::map<std::int64_t, Write> writes_;  // pending, by offset in the tier
-  std::map<std::int64_t, Read> reads_;
-  std::int64_t spill_fault_ = 0;
-  std::int64_t fetch_fault_ = 0;
+  NumericTier tier_;
 };
 
 }  // namespace recoup::detail
