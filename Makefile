@@ -30,6 +30,8 @@ CPP_FILES = $(shell find $(CPP_FOLDERS) -name '*.h' -o -name '*.cpp')
 PYTHON_FOLDERS := $(wildcard python tests tools examples bench)
 # Includes folders: the removal of a file changes only its folder's time.
 BUILD_INPUTS = $(shell find include csrc cmake) CMakeLists.txt pyproject.toml
+MESSAGES := build/messages.md
+MESSAGE_INPUTS = $(shell find python/recoup tests/python/reports -name '*.py')
 
 # The runs and plots of `make bench`. Results that are in build/bench.json are not measured again.
 BENCH_CASES := --policies recoup dtr dte coop --budgets 80,60,50,40,30
@@ -44,7 +46,7 @@ BENCH_TIMELINE := --nets unet gpt2 --policies recoup coop --budgets 50
 .NOTPARALLEL:
 .PHONY: help demo test build plain-build lint format tidy core-test asan-test example torch-test test-device \
         test-cuda test-cuda-stand-in test-arm64 test-frameworks test-hook test-torch test-peer test-slow test-injection \
-        test-wheels wheels wheels-arm64 fuzz bench bench-real bench-smoke docs clean
+        test-wheels wheels wheels-arm64 fuzz bench bench-real bench-smoke messages docs clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -60,7 +62,7 @@ plain-build: $(PACKAGES_DONE) ## compile each source file alone: finds missing i
 	cmake --preset plain
 	cmake --build --preset plain
 
-lint: $(PACKAGES_DONE) ## formats, ruff, mypy, layer order, words, messages
+lint: $(PACKAGES_DONE) ## formats, ruff, mypy, layer order, words
 	@echo "checking the format of all C++ files"
 	@$(BIN)/clang-format --dry-run --Werror $(CPP_FILES)
 	$(BIN)/ruff check $(PYTHON_FOLDERS)
@@ -68,7 +70,6 @@ lint: $(PACKAGES_DONE) ## formats, ruff, mypy, layer order, words, messages
 	$(BIN)/mypy
 	$(BIN)/python tools/check_layers.py
 	$(BIN)/python tools/check_words.py
-	$(BIN)/python tests/python/script.py message_sources
 
 format: $(PACKAGES_DONE) ## format all sources in place
 	@echo "formatting all C++ files"
@@ -179,7 +180,10 @@ ifneq ($(wildcard examples/train.cpp),)
 	build/python/recoup_example_train
 endif
 
-docs: $(SITE_DONE) build ## build/site: all pages, and the references of Python and C++ (no part of `make test`)
+messages: $(MESSAGES) ## build/messages.md: all errors, warnings and reports; prints what changed since the last time
+	@echo "$< has all messages"
+
+docs: $(SITE_DONE) build $(MESSAGES) ## build/site: all pages, and the references of Python and C++ (no part of `make test`)
 	$(BIN)/python tools/site_builder
 
 clean: ## remove build results; .venv stays
@@ -208,6 +212,9 @@ $(SITE_DONE): $(PACKAGES_DONE) requirements-site.txt
 	tools/setup.sh $(PYTHON) $(VENV) doxygen
 	$(PIP) install -r requirements-site.txt
 	@touch $@
+
+$(MESSAGES): $(BUILD_DONE) $(MESSAGE_INPUTS)
+	$(BIN)/python tests/python/script.py messages
 
 $(BUILD_DONE): $(PACKAGES_DONE) $(BUILD_INPUTS)
 	@echo "building recoup: a few minutes the first time"

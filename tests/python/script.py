@@ -1,6 +1,6 @@
 """Runs a script of the tests by hand, with the folders that it imports from:
 
-python tests/python/script.py messages --write
+python tests/python/script.py messages
 python tests/python/script.py opinfo_worker --only add
 """
 

@@ -61,7 +61,7 @@ _PAGE = """<!doctype html>
 
 def page_files(root: Path) -> list[str]:
     """The pages, relative to the root of the project."""
-    pages = [*root.glob("*.md"), *(root / "docs").rglob("*.md")]
+    pages = [*root.glob("*.md"), *(root / "docs").rglob("*.md"), *root.glob("build/messages.md")]
     return sorted(path.relative_to(root).as_posix() for path in pages)
 
 

@@ -22,11 +22,9 @@ import recipes
 from recoup.commands.cli import main, make_parser
 
 ROOT = Path(__file__).parents[3]
-GENERATED = {"docs/messages.md"}
 PAGES = [
-    page
+    path.relative_to(ROOT).as_posix()
     for path in (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")))
-    if (page := path.relative_to(ROOT).as_posix()) not in GENERATED
 ]
 
 FENCED = re.compile(r"^( *)```([^\n`]*)\n(.*?)^\1```$", re.M | re.S)
@@ -78,7 +76,10 @@ RUN_BY_PARTLY = {
 
 NOT_RUN = {
     ("docs/batch-size.md", 2): "an output whose times belong to one machine",
-    ("docs/commands.md", 5): "a summary with names for its numbers; docs/messages.md has real ones",
+    (
+        "docs/commands.md",
+        5,
+    ): "a summary with names for its numbers; `make messages` writes real ones",
     ("docs/commands.md", 9): "a test suite; tests/python/project/test_pytest_plugin.py runs others",
     ("docs/cuda.md", 1): "needs a GPU; tests/python/gpu runs the same calls",
     ("docs/frameworks.md", 1): "compiling takes long; the recipe `Compiled blocks` runs the same",
@@ -183,7 +184,7 @@ def test_the_command_line_says_what_the_page_says(
 ) -> None:
     with pytest.raises(SystemExit):
         main(SAID[line].split())
-    # From the name of the option on: docs/messages.md has the exact words of all errors.
+    # From the name of the option on: `make messages` writes the exact words of all errors.
     option = line[line.index("--") :]
     assert any(said.endswith(option) for said in capsys.readouterr().err.splitlines())
 

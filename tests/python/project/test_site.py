@@ -53,7 +53,7 @@ def tree(tmp_path: Path) -> Path:
 
 def test_all_pages_are_rendered_without_broken_links(tmp_path: Path) -> None:
     assert write_pages(ROOT, tmp_path / "site") == []
-    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("build/messages.md")]
     assert len(list((tmp_path / "site").rglob("*.html"))) == len(pages)
 
 

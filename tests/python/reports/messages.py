@@ -1,12 +1,13 @@
-"""docs/messages.md: all messages that users can get, each said by a case that triggers it.
+"""Writes build/messages.md: all messages that users can get, each said by a case that triggers it.
 
-    python tests/python/script.py messages            messages without a case, and cases without one
-    python tests/python/script.py messages --write    writes the page
+    python tests/python/script.py messages
 
-The cases are in message_cases/, where templates.py finds the messages in the sources and
+It prints what differs from the page of the last run, messages without a case, and cases without a
+message. The cases are in message_cases/, where templates.py finds the messages in the sources and
 exceptions.py lists those that no case can trigger. test_messages.py compares all three.
 """
 
+import difflib
 import functools
 import gc
 import json
@@ -25,18 +26,18 @@ from message_cases.templates import Template, templates
 from script import python_path
 
 HERE = Path(__file__).parent
-PAGE = ROOT / "docs" / "messages.md"
+PAGE = ROOT / "build" / "messages.md"
 _WIDTH = 108
 _HEAD = """\
 # Messages
 This page lists all messages of recoup: errors, notes on errors, warnings, output of the command
-line and reports. `python tests/python/script.py messages --write` generates it by triggering each
-message. `tests/python/reports/test_messages.py` fails if a message differs or is missing.
+line and reports. `make messages` generates it by triggering each message.
 
 An entry shows the code or the command that triggers the message, the kind of the message, the
 source file that it comes from, and its text. Values that differ between runs and machines are in
-capitals: `TIME`, `RATIO`, `SIZE`, `N`, `DIR`. [reference.md](reference.md#terms) explains the
-terms, [commands.md](commands.md#exit-codes) the exit codes.
+capitals: `TIME`, `RATIO`, `SIZE`, `N`, `DIR`.
+[reference.md](../docs/reference.md#terms) explains the terms,
+[commands.md](../docs/commands.md#exit-codes) the exit codes.
 """
 
 
@@ -154,7 +155,7 @@ def normalized(text: str) -> str:
 
 
 def page(entries: list[Entry], coverage: Coverage) -> str:
-    """The text of docs/messages.md."""
+    """The text of build/messages.md."""
     parts = [_HEAD]
     origins = _Origins()
     section, seen = "", set[str]()
@@ -254,18 +255,24 @@ def main() -> int:
         return 0
     entries = collect()
     coverage = compare(entries)
-    for entry in entries:
-        if not entry.said:
-            print(f"nothing is said: {entry.shown}")
-    for one in coverage.unsaid:
-        print(f"no case says {one.file}:{one.line}: {one.text!r}")
-    for exempt, found in coverage.exempt:
-        if not found:
-            print(f"no exception is needed: {exempt}")
-    if "--write" in sys.argv:
-        PAGE.write_text(page(entries, coverage), encoding="utf-8")
-    print(f"{sum(len(entry.said) for entry in entries)} messages of {len(entries)} cases")
-    return 0
+    problems = [f"nothing is said: {entry.shown}" for entry in entries if not entry.said]
+    problems += [f"no case says {one.file}:{one.line}: {one.text!r}" for one in coverage.unsaid]
+    problems += [f"no exception is needed: {one}" for one, found in coverage.exempt if not found]
+    for line in (*_write(page(entries, coverage)), *problems):
+        print(line)
+    count = sum(len(entry.said) for entry in entries)
+    print(f"{PAGE.relative_to(ROOT)}: {count} messages of {len(entries)} cases")
+    return bool(problems)
+
+
+def _write(text: str) -> list[str]:
+    """Writes the page, and returns its differences from the page of the last run."""
+    before = PAGE.read_text(encoding="utf-8").splitlines() if PAGE.exists() else None
+    PAGE.parent.mkdir(exist_ok=True)
+    PAGE.write_text(text, encoding="utf-8")
+    if before is None:
+        return []
+    return list(difflib.unified_diff(before, text.splitlines(), "before", "now", lineterm="", n=1))
 
 
 if __name__ == "__main__":

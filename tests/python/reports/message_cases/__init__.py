@@ -1,1 +1,1 @@
-"""Cases that trigger the messages of recoup, for docs/messages.md: see messages.py."""
+"""Cases that trigger the messages of recoup: see messages.py."""
