@@ -19,10 +19,10 @@
 
 namespace recoup {
 
-// Ids of records of a DtrProgram; constants are ops, too.
-using DtrTensorId = Id<struct DtrTensorTag>;
-using DtrStorageId = Id<struct DtrStorageTag>;
-using DtrOpId = Id<struct DtrOpTag>;
+// Ids of records of a DtrProgram.
+using DtrTensorId = Id<struct DtrTensorTag>;    // id of a tensor
+using DtrStorageId = Id<struct DtrStorageTag>;  // id of a storage
+using DtrOpId = Id<struct DtrOpTag>;            // id of an op; constants are ops, too
 
 // A result of an op: a new storage or a view of an argument.
 struct DtrOutput {
@@ -51,10 +51,10 @@ struct DtrStorage {
   Bytes size{0};                     // bytes
   bool constant = false;             // whether it is a constant
   std::vector<DtrTensorId> tensors;  // the tensor that owns the storage, then its views
-  // Neighbors, each once, in the order of their ops. Constants are left out: they are never
-  // evicted.
+  // Storages from which it is computed, each once, in the order of their ops. Constants are left
+  // out: they are never evicted.
   std::vector<DtrNeighbor> parents;
-  std::vector<DtrNeighbor> children;
+  std::vector<DtrNeighbor> children;  // storages that are computed from it, listed like parents
 };
 
 // An op of the program.
@@ -103,8 +103,9 @@ class RECOUP_API DtrProgram {
     return storages_[id.index()];
   }
   [[nodiscard]] const DtrOp& operator[](DtrOpId id) const { return ops_[id.index()]; }
-  // Numbers of records, constants included.
+  // Number of tensors, constants included.
   [[nodiscard]] std::size_t tensor_count() const { return tensors_.size(); }
+  // Number of storages, constants included.
   [[nodiscard]] std::size_t storage_count() const { return storages_.size(); }
   // All steps in order.
   [[nodiscard]] std::span<const DtrStep> steps() const { return steps_; }

@@ -49,11 +49,11 @@ struct Options {
   std::string policy = "planned";  // name of a policy, see policies()
   // Overrides of PolicyOptions. Unset: the policy's default (PolicyInfo::defaults).
   std::optional<bool> small_filter;
-  std::optional<bool> sampling;
-  std::optional<bool> kinetic = std::nullopt;
-  std::optional<bool> chain_cost = std::nullopt;
-  std::uint64_t seed = 1033096058;  // seed of all random choices
-  OracleOptions oracle = {};        // exponents of the policy "oracle"
+  std::optional<bool> sampling;                   // override, as small_filter
+  std::optional<bool> kinetic = std::nullopt;     // override, as small_filter
+  std::optional<bool> chain_cost = std::nullopt;  // override, as small_filter
+  std::uint64_t seed = 1033096058;                // seed of all random choices
+  OracleOptions oracle = {};                      // exponents of the policy "oracle"
 
   // Whether a dead value keeps its bytes as long as a replay may read them: an evicted value that
   // is needed can be reached from it through evicted values. Off: a value is dropped when it dies
@@ -89,9 +89,9 @@ struct Options {
   // Resident bytes of paged memory, for results that do not fit; 0: no result is paged. For
   // budgets of the CPU, and simulations.
   Bytes page_window{0};
-  // Time to write and to read one byte of the tier, in nanoseconds. Unset: measured; 1.25 in
-  // simulations.
+  // Time to write one byte to the tier, in nanoseconds. Unset: measured; 1.25 in simulations.
   std::optional<double> spill_write_ns_per_byte = std::nullopt;
+  // Time to read one byte of the tier, in nanoseconds. Unset: measured; 1.25 in simulations.
   std::optional<double> spill_read_ns_per_byte = std::nullopt;
   // Fixed time per copy to or from the tier, in nanoseconds. Unset: measured; 100,000 in
   // simulations.

@@ -24,9 +24,9 @@ struct OrderInfo {
   std::string_view summary;  // one line, for tables
 };
 
-// The ways to find an order, and the long-life rules that improve one, in the order of tables. The
-// first entry of each changes nothing.
+// The ways to find an order, in the order of tables. The first changes nothing.
 RECOUP_API std::span<const OrderInfo> traversals();
+// The long-life rules that improve an order, in the order of tables. The first changes nothing.
 RECOUP_API std::span<const OrderInfo> long_life_rules();
 
 // An order of ops. Its lower bound is the peak of live bytes: at each op, its workspace plus the

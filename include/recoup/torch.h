@@ -76,8 +76,9 @@ class RECOUP_API Budget {
   void publish_share(Bytes demand, Bytes workers);
   // The part grows to at most `limit` from now on, unless an op would fail.
   void limit_share(Bytes limit);
-  // The processes that share the budget, and what this one has asked of the others.
+  // The processes that share the budget.
   [[nodiscard]] std::vector<SharePart> share_parts() const;
+  // What this process has asked of the others.
   [[nodiscard]] ShareCounters share_counters() const;
   // Use of paged memory; zeros if there was none.
   [[nodiscard]] PagedUse paged_use() const;
@@ -155,6 +156,7 @@ class RECOUP_API Budget {
 // optimizer: see Budget::attribute. Modules nest. Returns the number of modules that the thread was
 // in before; pass it to leave_module when the module ends, also after an exception.
 RECOUP_API std::size_t enter_module(std::uint32_t module, bool optimizer = false);
+// Ends the module that the last enter_module began; `depth` is the number that it returned.
 RECOUP_API void leave_module(std::size_t depth);
 
 // Functions on one tensor have no effect on tensors that no entered budget manages.

@@ -191,16 +191,19 @@ struct Trace {
   std::vector<TraceEvent> events;        // what happened, in order
   friend bool operator==(const Trace&, const Trace&) = default;
 
-  // The parts of `operands`, `fresh` and so on that belong to one record.
+  // The operands of an op.
   [[nodiscard]] std::span<const TraceOperand> operands_of(const TraceOp& op) const {
     return std::span(operands).subspan(op.first_operand, op.operand_count);
   }
+  // The storages that an op made.
   [[nodiscard]] std::span<const TraceFresh> fresh_of(const TraceOp& op) const {
     return std::span(fresh).subspan(op.first_fresh, op.fresh_count);
   }
+  // The parts of an op on lists.
   [[nodiscard]] std::span<const TracePart> parts_of(const TraceListOp& op) const {
     return std::span(parts).subspan(op.first_part, op.part_count);
   }
+  // The operands of a part.
   [[nodiscard]] std::span<const TracePartOperand> operands_of(const TracePart& part) const {
     return std::span(part_operands).subspan(part.first_operand, part.operand_count);
   }
@@ -230,11 +233,11 @@ class RECOUP_API BadTrace : public std::runtime_error {
 // machine, or a kernel keeps a block that its op does not return.
 RECOUP_API void validate(const Trace& trace);
 
-// Write and read a file in the format of docs/maintainers/trace-format.md. Both throw
-// std::system_error if the file cannot be written or read. write_trace throws BadTrace for an
-// invalid trace; read_trace throws it, with the offset of the error, if the file is not a valid
-// trace of a known version.
+// Writes a file in the format of docs/maintainers/trace-format.md. Throws std::system_error if the
+// file cannot be written, and BadTrace for an invalid trace.
 RECOUP_API void write_trace(const Trace& trace, const std::string& path);
+// Reads such a file. Throws std::system_error if the file cannot be read, and BadTrace, with the
+// offset of the error, if it is not a valid trace of a known version.
 RECOUP_API Trace read_trace(const std::string& path);
 
 }  // namespace recoup

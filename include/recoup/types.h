@@ -109,9 +109,9 @@ class Id {
 
 // Ids of records of the engine. An id may be reused after its record is gone.
 using ValueId = Id<struct ValueTag>;
-using OpId = Id<struct OpTag>;
-using StorageId = Id<struct StorageTag>;
-using BlockId = Id<struct BlockTag>;
+using OpId = Id<struct OpTag>;            // of an op, like ValueId
+using StorageId = Id<struct StorageTag>;  // of a storage, like ValueId
+using BlockId = Id<struct BlockTag>;      // of a block, like ValueId
 // Id of a segment of memory that another allocator has from the driver. The device numbers them.
 using SegmentId = Id<struct SegmentTag>;
 // Id of the op call that memory and time are attributed to: an index into Attribution::makers. The

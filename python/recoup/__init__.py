@@ -1,10 +1,12 @@
 """Runs an unmodified PyTorch program inside a hard memory budget, with bitwise equal results.
 
-import recoup
+Example::
 
-with recoup.budget("4GiB") as run:
-    train()
-print(run.report())
+    import recoup
+
+    with recoup.budget("4GiB") as run:
+        train()
+    print(run.report())
 """
 
 # Note [Loaded when asked for]: the core links to PyTorch, and both take seconds to load. The

@@ -118,6 +118,7 @@ class Run:
 
         The largest row is first. The bytes of the rows add up to `Stats.peak_bytes`.
         each: also separate rows by op, name and line.
+
         Raises RuntimeError if modules were not recorded.
         """
         return self._result().holders(each=each)
@@ -296,6 +297,7 @@ class Run:
 
         budget: bytes, or text such as "2GiB"; must be larger than before if the exit ran out of
             budget.
+
         Raises OutOfBudgetError if this budget is too small as well (call it again with a larger
         one), ValueError or TypeError as `recoup.budget`, RuntimeError if the scope is not
         suspended, and the exit's original error if its cause remains.
@@ -320,6 +322,7 @@ class Run:
         budget: bytes, or text such as "2GiB". A larger budget restores nothing at once: an evicted
             tensor is restored when it is used next. A smaller budget evicts at once until the
             charged bytes fit.
+
         Raises OutOfBudgetError, without a change, if the tensors that cannot be evicted do not fit,
         ValueError or TypeError as `recoup.budget`, ValueError if the budget is shared, and
         RuntimeError if the scope is not open.

@@ -48,7 +48,7 @@ class Verification:
     is_rounding: bool = False
     """Whether all its elements differ by rounding only."""
     op: str = ""
-    """The op that the difference comes from, such as aten.bernoulli_.float; empty if unknown."""
+    """The op that the difference comes from, such as `aten.bernoulli_.float`; empty if unknown."""
     module: str = ""
     """The module whose code ran the op, such as Net.block.2; may be empty."""
 

@@ -22,6 +22,7 @@ def carry() -> Iterator[None]:
     a thread bypasses the scope. Its tensors are not in the budget, and it raises an error when it
     touches an evicted tensor. Inside this block its ops take memory from the budget and restore
     their arguments. Threads of one scope run ops one at a time. No effect while no scope is open.
+    Example::
 
         with ThreadPoolExecutor() as pool:
             pool.map(print, range(8))  # starts the threads

@@ -1,7 +1,9 @@
 """Callbacks that train inside a budget, for frameworks with a training loop of their own.
 
-from recoup.integrations import TrainerBudget    # for transformers.Trainer
-from recoup.integrations import LightningBudget  # for lightning.Trainer
+Example::
+
+    from recoup.integrations import TrainerBudget    # for transformers.Trainer
+    from recoup.integrations import LightningBudget  # for lightning.Trainer
 
 A framework is imported when its callback is first accessed.
 """

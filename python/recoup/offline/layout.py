@@ -1,10 +1,12 @@
 """Static layout: an address for every buffer of a run whose lifetimes are known in advance.
 
-from recoup import layout
+Example::
 
-buffers = layout.read_csv("buffers.csv")
-result = layout.plan(buffers, planner="search", alignment=512)
-print(result.size_bytes, result.offsets)
+    from recoup import layout
+
+    buffers = layout.read_csv("buffers.csv")
+    result = layout.plan(buffers, planner="search", alignment=512)
+    print(result.size_bytes, result.offsets)
 """
 
 import os

@@ -1,11 +1,13 @@
 """Legal orders of a trace's ops, and their peak of live bytes.
 
-from recoup import Trace
+Example::
 
-trace = Trace.read("run.rtrace")
-better = trace.order(traversal="dfs", long_life="dynamic")
-print(better.program_bound_bytes, better.bound_bytes)
-trace.reordered(better.ops).write("better.rtrace")
+    from recoup import Trace
+
+    trace = Trace.read("run.rtrace")
+    better = trace.order(traversal="dfs", long_life="dynamic")
+    print(better.program_bound_bytes, better.bound_bytes)
+    trace.reordered(better.ops).write("better.rtrace")
 """
 
 from dataclasses import dataclass, field

@@ -151,8 +151,9 @@ class Trace:
     def reordered(self, ops: Sequence[int]) -> "Trace":
         """The trace of a program that runs the ops in that order and frees storages at once.
 
-        ops: indices into `ops()`. Raises ValueError that names the op if it would read another
-        value than in this trace.
+        ops: indices into `ops()`.
+
+        Raises ValueError that names the op if it would read another value than in this trace.
         """
         last = self.op_count - 1
         return Trace(_C.order_apply(self._trace, [check_whole(op, "an op", 0, last) for op in ops]))
