@@ -183,8 +183,10 @@ endif
 messages: $(MESSAGES) ## build/messages.md: all errors, warnings and reports; prints what changed since the last time
 	@echo "$< has all messages"
 
-docs: $(SITE_DONE) build $(MESSAGES) ## build/site: all pages, and the references of Python and C++ (no part of `make test`)
-	$(BIN)/python tools/site_builder
+docs: $(SITE_DONE) build $(MESSAGES) ## build/site/README.html: all pages, and the references of Python and C++ (no part of `make test`)
+	@mkdir -p build
+	doxygen tools/site/Doxyfile
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -d build/doctrees -c tools/site . build/site
 
 clean: ## remove build results; .venv stays
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache
