@@ -45,18 +45,7 @@ TraceUses::TraceUses(const Trace& trace) : starts_{Nanoseconds(0)} {
       case EventKind::kScopeExit:
         scope_exits_.push_back(now());
         break;
-      case EventKind::kAllocate:
-      case EventKind::kFree:
-      case EventKind::kUnpin:
-      case EventKind::kEscapeEnd:
-      case EventKind::kRule:
-      case EventKind::kEvict:
-      case EventKind::kLeave:
-      case EventKind::kTime:
-      case EventKind::kSegment:
-      case EventKind::kStep:
-      case EventKind::kPartsEnd:
-      case EventKind::kPlan:
+      default:
         break;
     }
   }

@@ -153,21 +153,10 @@ TraceGraph build_graph(const Trace& trace, Bytes small_result_bytes) {
       case Kind::kStep:
         builder.end_step();
         break;
-      case Kind::kAllocate:
-      case Kind::kFree:
-      case Kind::kUnpin:
-      case Kind::kEscapeEnd:  // its last address stays
-      case Kind::kRule:
-      case Kind::kTime:
-      case Kind::kSegment:
-      case Kind::kEvict:
-      case Kind::kPart:
-      case Kind::kParts:
-      case Kind::kPartsEnd:
-      case Kind::kPlan:
-        break;
       case Kind::kScopeExit:
         builder.exit_scope();
+        break;
+      default:  // also kEscapeEnd, after which the last address stays
         break;
     }
   }

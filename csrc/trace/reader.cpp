@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "csrc/base/strings.h"
+#include "csrc/trace/event_traits.h"
 #include "csrc/trace/format.h"
 #include "csrc/trace/frames.h"
 #include "csrc/trace/limits.h"
@@ -45,9 +46,9 @@ class TraceReader {
     }
     fail("a number has more than 64 bits");
   }
-  std::uint32_t index() {
+  std::uint32_t index(std::uint64_t most = kMostNumbered) {
     const std::uint64_t result = number();
-    if (result > kMostNumbered) {
+    if (result > most) {
       fail(str_cat("index ", result, " is out of range"));
     }
     return static_cast<std::uint32_t>(result);
@@ -77,6 +78,13 @@ class TraceReader {
     return static_cast<std::uint32_t>(validator_.storages() - 1 - distance);
   }
 
+  void check_work() {
+    if (validator_.kernel_steps() > kFreeKernelSteps + kKernelStepsAByte * frames_.offset()) {
+      fail(str_cat("so far its ops run ", validator_.kernel_steps(),
+                   " kernel steps, more than a trace of this length can have"));
+    }
+  }
+
   // Passes a record on if it is valid.
   template <class Tell>
   void keep(Tell&& tell) {
@@ -85,14 +93,12 @@ class TraceReader {
     } catch (const BadTrace& error) {
       fail(error.what());
     }
+    check_work();
     tell(static_cast<TraceSink&>(builder_));
   }
 
   void read_record() {
     const std::uint64_t tag = number();
-    constexpr auto kFirst = static_cast<std::uint64_t>(RecordTag::kEvent);
-    constexpr auto kLast = kFirst + static_cast<std::uint64_t>(TraceEvent::Kind::kRule);
-    constexpr auto kNone = kFirst + static_cast<std::uint64_t>(TraceEvent::Kind::kOp);
     if (tag == static_cast<std::uint64_t>(RecordTag::kName)) {
       read_name();
     } else if (tag == static_cast<std::uint64_t>(RecordTag::kKernel)) {
@@ -105,16 +111,8 @@ class TraceReader {
       read_list_op();
     } else if (tag == static_cast<std::uint64_t>(RecordTag::kDevice)) {
       read_device();
-    } else if (tag == static_cast<std::uint64_t>(RecordTag::kOutside)) {
-      read_event(TraceEvent::Kind::kExternal, 1);
-    } else if (tag == static_cast<std::uint64_t>(RecordTag::kInSegment)) {
-      read_in_segment();
-    } else if (tag == static_cast<std::uint64_t>(RecordTag::kHold)) {
-      read_hold();
-    } else if (tag >= kFirst && tag <= kLast && tag != kNone) {
-      read_event(static_cast<TraceEvent::Kind>(tag - kFirst));
     } else {
-      fail(str_cat("unknown record tag ", tag));
+      read_event(tag);
     }
   }
 
@@ -196,14 +194,6 @@ class TraceReader {
       fresh_.push_back({.allocation = allocation, .nbytes = Bytes(natural())});
     }
     keep([&](TraceSink& sink) { sink.add_op(op, operands_, fresh_); });
-    check_work();
-  }
-
-  void check_work() {
-    if (validator_.kernel_steps() > kFreeKernelSteps + kKernelStepsAByte * frames_.offset()) {
-      fail(str_cat("so far its ops run ", validator_.kernel_steps(),
-                   " kernel steps, more than a trace of this length can have"));
-    }
   }
 
   void read_list_op() {
@@ -227,7 +217,6 @@ class TraceReader {
       }
     }
     keep([&](TraceSink& sink) { sink.add_list_op(op, parts_, part_operands_); });
-    check_work();
   }
 
   void read_plan() {
@@ -250,58 +239,35 @@ class TraceReader {
     keep([&](TraceSink& sink) { sink.add_plan(plan, evictions_); });
   }
 
-  void read_hold() {
-    const Bytes size(natural());
-    const std::uint32_t allocation = index();
-    keep([&](TraceSink& sink) {
-      sink.add_event({.kind = TraceEvent::Kind::kAllocate, .index = allocation + 1, .size = size});
-    });
-  }
-
-  void read_in_segment() {
-    const Bytes size(natural());
-    const std::uint32_t segment = index();
-    if (segment > kMostNumbered - 2) {
-      fail(str_cat("segment ", segment, " is out of range"));
+  void read_event(std::uint64_t tag) {
+    for (const EventVariant& variant : kEventVariants) {
+      if (tag == static_cast<std::uint64_t>(variant.tag)) {
+        return read_event(traits_of(variant.kind), &variant);
+      }
     }
-    keep([&](TraceSink& sink) {
-      sink.add_event({.kind = TraceEvent::Kind::kExternal, .index = segment + 2, .size = size});
-    });
+    for (const EventTraits& traits : kEventTraits) {
+      if (tag == tag_of(traits.kind) && traits.index != EventIndex::kOwnRecord) {
+        return read_event(traits);
+      }
+    }
+    fail(str_cat("unknown record tag ", tag));
   }
 
-  void read_event(TraceEvent::Kind kind, std::uint32_t index_in_tag = 0) {
-    using Kind = TraceEvent::Kind;
-    TraceEvent event{.kind = kind, .index = index_in_tag, .size = Bytes(0)};
-    switch (kind) {
-      case Kind::kExternal:
-      case Kind::kAllocate:
-        event.size = Bytes(natural());
-        break;
-      case Kind::kAdopt:
-      case Kind::kSegment:
-        event.index = index();
-        event.size = Bytes(natural());
-        break;
-      case Kind::kRule:
-        event.index = storage(number());
-        event.size = Bytes(natural());
-        break;
-      case Kind::kFree:
-      case Kind::kStep:
-      case Kind::kTime:
-        event.index = index();
-        break;
-      case Kind::kScopeExit:
-      case Kind::kPartsEnd:
-        break;
-      default:
-        event.index = storage(number());
-        break;
+  void read_event(const EventTraits& traits, const EventVariant* variant = nullptr) {
+    TraceEvent event{.kind = traits.kind, .index = 0, .size = Bytes(0)};
+    if (traits.index == EventIndex::kNumber) {
+      event.index = index();
+    } else if (traits.index == EventIndex::kStorage) {
+      event.index = storage(number());
+    }
+    if (traits.has_size) {
+      event.size = Bytes(natural());
+    }
+    if (variant != nullptr) {
+      event.index =
+          variant->first + (variant->has_number ? index(kMostNumbered - variant->first) : 0);
     }
     keep([&](TraceSink& sink) { sink.add_event(event); });
-    if (kind == Kind::kSegment) {
-      check_work();
-    }
   }
 
   FrameReader frames_;

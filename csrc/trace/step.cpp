@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "csrc/base/strings.h"
+#include "csrc/trace/event_traits.h"
 #include "csrc/trace/sink.h"
 
 namespace recoup::detail {
@@ -87,6 +88,13 @@ class StepCutter {
 
   void apply(const TraceEvent& event) {
     TraceEvent added = event;
+    if (is_of_storage(event.kind)) {
+      if (event.kind == EventKind::kLeave && !storages_[event.index].escaped) {
+        return;  // it is external from the beginning
+      }
+      follow(event);
+      added.index = storages_[event.index].number;
+    }
     switch (event.kind) {
       case EventKind::kExternal:
         add_storage(event.size, event.index);
@@ -105,22 +113,6 @@ class StepCutter {
         blocks_[event.index].held = false;
         added.index = blocks_[event.index].number;
         break;
-      case EventKind::kPin:
-      case EventKind::kUnpin:
-      case EventKind::kRule:
-      case EventKind::kDie:
-      case EventKind::kDisown:
-      case EventKind::kEscape:
-      case EventKind::kEscapeEnd:
-      case EventKind::kLeave:
-      case EventKind::kEvict:
-      case EventKind::kPart:
-        if (event.kind == EventKind::kLeave && !storages_[event.index].escaped) {
-          return;  // it is external from the beginning
-        }
-        follow(event);
-        added.index = storages_[event.index].number;
-        break;
       case EventKind::kOp:
         add_op(trace_.ops[event.index]);
         return;
@@ -134,9 +126,7 @@ class StepCutter {
           return;  // the op on lists began before the step
         }
         break;
-      case EventKind::kStep:
-      case EventKind::kTime:
-      case EventKind::kScopeExit:
+      default:
         break;
     }
     add(added);

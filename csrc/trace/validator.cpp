@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "csrc/base/strings.h"
+#include "csrc/trace/event_traits.h"
 
 namespace recoup::detail {
 
@@ -305,19 +306,10 @@ void TraceValidator::add_storage(Bytes size, bool external) {
   ++alive_;
 }
 
-void TraceValidator::end_storage(std::uint32_t index) {
-  Storage& storage = living(index);
+void TraceValidator::end_storage(Storage& storage) {
   storage.alive = false;
   --alive_;
   live_ -= storage.size;
-}
-
-void TraceValidator::leave(std::uint32_t storage) {
-  Storage& leaving = living(storage);
-  if (!leaving.escaped) {
-    fail(str_cat("storage ", storage, " leaves the pool without having escaped"));
-  }
-  leaving.external = true;
 }
 
 void TraceValidator::check_held(std::uint32_t allocation, Bytes size) {
@@ -354,21 +346,6 @@ void TraceValidator::add_block(const TraceEvent& event) {
   blocks_.push_back(event.size);
 }
 
-void TraceValidator::end_escape(std::uint32_t storage) {
-  if (!std::exchange(living(storage).escaped, false)) {
-    fail(str_cat("storage ", storage, " has not escaped"));
-  }
-}
-
-void TraceValidator::count_pin(const TraceEvent& event) {
-  Storage& storage = living(event.index);
-  if (event.kind == Kind::kPin) {
-    check_count(std::uint64_t{++storage.pins} << 1, "pins of a storage");
-  } else if (storage.pins-- == 0) {
-    fail(str_cat("storage ", event.index, " is not pinned"));
-  }
-}
-
 void TraceValidator::add_segment(const TraceEvent& event) {
   check_size(event.size);
   if (event.index > segments_) {
@@ -381,8 +358,45 @@ void TraceValidator::add_segment(const TraceEvent& event) {
 
 // ---- events ----
 
-void TraceValidator::add_event(const TraceEvent& event) {
-  place_ = {.noun = "event", .number = events_};
+void TraceValidator::check_storage_event(const TraceEvent& event, Storage& storage) {
+  const auto refuse_if = [&](bool wrong, const char* what) {
+    return wrong ? fail(str_cat("storage ", event.index, what)) : void();
+  };
+  switch (event.kind) {
+    case Kind::kDisown:
+      refuse_if(!storage.external, " is disowned but was not made outside the scope");
+      end_storage(storage);
+      break;
+    case Kind::kDie:
+      end_storage(storage);
+      break;
+    case Kind::kLeave:
+      refuse_if(!storage.escaped, " leaves the pool without having escaped");
+      storage.external = true;
+      break;
+    case Kind::kEscape:
+      storage.escaped = true;
+      break;
+    case Kind::kEscapeEnd:
+      refuse_if(!std::exchange(storage.escaped, false), " has not escaped");
+      break;
+    case Kind::kRule:
+      if (event.size >= Bytes(kStorageRules)) {
+        fail(str_cat("unknown rule ", event.size.count()));
+      }
+      break;
+    case Kind::kPin:
+      check_count(std::uint64_t{++storage.pins} << 1, "pins of a storage");
+      break;
+    case Kind::kUnpin:
+      refuse_if(storage.pins-- == 0, " is not pinned");
+      break;
+    default:  // being alive is enough
+      break;
+  }
+}
+
+void TraceValidator::check_other_event(const TraceEvent& event) {
   switch (event.kind) {
     case Kind::kExternal:
       check_size(event.size);
@@ -406,42 +420,10 @@ void TraceValidator::add_event(const TraceEvent& event) {
       add_storage(size, false);
       break;
     }
-    case Kind::kDie:
-    case Kind::kDisown:
-      if (event.kind == Kind::kDisown && !living(event.index).external) {
-        fail(str_cat("storage ", event.index, " is disowned but was not made outside the scope"));
-      }
-      end_storage(event.index);
-      break;
-    case Kind::kLeave:
-      leave(event.index);
-      break;
-    case Kind::kEscape:
-      living(event.index).escaped = true;
-      break;
-    case Kind::kEscapeEnd:
-      end_escape(event.index);
-      break;
-    case Kind::kRule:
-      (void)living(event.index);
-      if (event.size >= Bytes(kStorageRules)) {
-        fail(str_cat("unknown rule ", event.size.count()));
-      }
-      break;
-    case Kind::kEvict:
-    case Kind::kPart:
-      (void)living(event.index);
-      break;
-    case Kind::kPin:
-    case Kind::kUnpin:
-      count_pin(event);
-      break;
     case Kind::kStep:
       if (event.index >= names_.size()) {
         fail(str_cat("unknown name ", event.index));
       }
-      break;
-    case Kind::kTime:
       break;
     case Kind::kScopeExit:
       if (++scope_exits_ > kMostScopeExits) {
@@ -451,12 +433,21 @@ void TraceValidator::add_event(const TraceEvent& event) {
     case Kind::kPartsEnd:
       end_parts();
       break;
-    case Kind::kParts:
-      fail(str_cat("unknown op on lists ", event.index));
-    case Kind::kPlan:
-      fail(str_cat("unknown plan ", event.index));
-    case Kind::kOp:
-      fail(str_cat("unknown op ", event.index));
+    default:  // any number is valid
+      break;
+  }
+}
+
+void TraceValidator::add_event(const TraceEvent& event) {
+  place_ = {.noun = "event", .number = events_};
+  const EventTraits& traits = traits_of(event.kind);
+  if (traits.index == EventIndex::kOwnRecord) {
+    fail(str_cat("unknown ", traits.name, " ", event.index));
+  }
+  if (traits.index == EventIndex::kStorage) {
+    check_storage_event(event, living(event.index));
+  } else {
+    check_other_event(event);
   }
   ++events_;
 }

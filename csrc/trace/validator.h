@@ -96,14 +96,13 @@ class TraceValidator final : public TraceSink {
   void check_part(Bytes part, Bytes whole, const char* what) const;
   Storage& living(std::uint32_t storage);
   void add_storage(Bytes size, bool external);
-  void end_storage(std::uint32_t storage);
-  void leave(std::uint32_t storage);
-  void end_escape(std::uint32_t storage);
+  void end_storage(Storage& storage);
   void take(Bytes size);
   Bytes let_go_of_block(std::uint32_t block);
   void add_block(const TraceEvent& event);
   void add_segment(const TraceEvent& event);
-  void count_pin(const TraceEvent& event);
+  void check_storage_event(const TraceEvent& event, Storage& storage);
+  void check_other_event(const TraceEvent& event);
   void add_traffic(Bytes size);
   void check_costs(const TraceOp& op);
   void check_operands(std::span<const TraceOperand> operands);

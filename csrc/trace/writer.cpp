@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "csrc/base/check.h"
+#include "csrc/trace/event_traits.h"
 #include "csrc/trace/format.h"
 
 namespace recoup::detail {
@@ -20,15 +21,15 @@ void put_u32(std::vector<unsigned char>& out, std::uint32_t number) {
   }
 }
 
-std::uint64_t tag_of(const TraceEvent& event) {
-  if (event.index != 0 && event.kind == TraceEvent::Kind::kExternal) {
-    return static_cast<std::uint64_t>(event.index == 1 ? RecordTag::kOutside
-                                                       : RecordTag::kInSegment);
+// The last variant whose indices begin at or below the event's; null if there is none.
+const EventVariant* variant_of(const TraceEvent& event) {
+  const EventVariant* found = nullptr;
+  for (const EventVariant& variant : kEventVariants) {
+    if (variant.kind == event.kind && variant.first <= event.index) {
+      found = &variant;
+    }
   }
-  if (event.index != 0 && event.kind == TraceEvent::Kind::kAllocate) {
-    return static_cast<std::uint64_t>(RecordTag::kHold);
-  }
-  return static_cast<std::uint64_t>(RecordTag::kEvent) + static_cast<std::uint64_t>(event.kind);
+  return found;
 }
 
 std::uint64_t natural(std::int64_t number) {
@@ -199,48 +200,22 @@ void TraceWriter::add_list_op(const TraceListOp& op, std::span<const TracePart> 
 }
 
 void TraceWriter::add_event(const TraceEvent& event) {
-  using Kind = TraceEvent::Kind;
-  RECOUP_CHECK(event.kind != Kind::kOp && event.kind != Kind::kPlan && event.kind != Kind::kParts);
-  put(tag_of(event));
-  switch (event.kind) {
-    case Kind::kExternal:
-      put(natural(event.size.count()));
-      if (event.index > 1) {
-        put(event.index - 2);
-      }
-      ++storages_;
-      break;
-    case Kind::kSegment:
-      put(event.index);
-      put(natural(event.size.count()));
-      break;
-    case Kind::kAllocate:
-      put(natural(event.size.count()));
-      if (event.index > 0) {
-        put(event.index - 1);
-      }
-      break;
-    case Kind::kAdopt:
-      put(event.index);
-      put(natural(event.size.count()));
-      ++storages_;
-      break;
-    case Kind::kFree:
-    case Kind::kStep:
-    case Kind::kTime:
-      put(event.index);
-      break;
-    case Kind::kScopeExit:
-    case Kind::kPartsEnd:
-      break;
-    case Kind::kRule:
-      put(distance(event.index));
-      put(natural(event.size.count()));
-      break;
-    default:
-      put(distance(event.index));
-      break;
+  const EventTraits& traits = traits_of(event.kind);
+  RECOUP_CHECK(traits.index != EventIndex::kOwnRecord);
+  const EventVariant* const variant = variant_of(event);
+  put(variant != nullptr ? static_cast<std::uint64_t>(variant->tag) : tag_of(event.kind));
+  if (traits.index == EventIndex::kNumber) {
+    put(event.index);
+  } else if (traits.index == EventIndex::kStorage) {
+    put(distance(event.index));
   }
+  if (traits.has_size) {
+    put(natural(event.size.count()));
+  }
+  if (variant != nullptr && variant->has_number) {
+    put(event.index - variant->first);
+  }
+  storages_ += traits.makes_storage ? 1 : 0;
   end_record();
 }
 

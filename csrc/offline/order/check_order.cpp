@@ -67,23 +67,7 @@ class FactFinder {
             add_op(event.index);
           }
           break;
-        case TraceEvent::Kind::kAllocate:
-        case TraceEvent::Kind::kFree:
-        case TraceEvent::Kind::kDie:
-        case TraceEvent::Kind::kPin:
-        case TraceEvent::Kind::kUnpin:
-        case TraceEvent::Kind::kEscapeEnd:
-        case TraceEvent::Kind::kRule:
-        case TraceEvent::Kind::kEvict:
-        case TraceEvent::Kind::kLeave:
-        case TraceEvent::Kind::kTime:
-        case TraceEvent::Kind::kSegment:
-        case TraceEvent::Kind::kPart:
-        case TraceEvent::Kind::kParts:
-        case TraceEvent::Kind::kPartsEnd:
-        case TraceEvent::Kind::kDisown:
-        case TraceEvent::Kind::kScopeExit:
-        case TraceEvent::Kind::kPlan:
+        default:
           break;
       }
     }

@@ -58,20 +58,7 @@ class Builder {
       case EventKind::kStep:
         end_step();
         break;
-      case EventKind::kAllocate:
-      case EventKind::kFree:
-      case EventKind::kUnpin:
-      case EventKind::kEscapeEnd:
-      case EventKind::kRule:
-      case EventKind::kEvict:
-      case EventKind::kLeave:
-      case EventKind::kTime:
-      case EventKind::kSegment:
-      case EventKind::kPart:
-      case EventKind::kParts:
-      case EventKind::kPartsEnd:
-      case EventKind::kScopeExit:
-      case EventKind::kPlan:
+      default:
         break;
     }
   }

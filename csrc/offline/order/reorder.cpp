@@ -7,6 +7,7 @@
 #include <limits>
 #include <utility>
 
+#include "csrc/trace/event_traits.h"
 #include "recoup/order.h"
 
 namespace recoup {
@@ -105,10 +106,6 @@ class Reorder {
         place_after(event.index, &Use::writer).push_back({.event = event});
         uses_[event.index].is_kept = true;
         break;
-      case EventKind::kUnpin:
-      case EventKind::kEscapeEnd:
-        step.tail.push_back({.event = event});
-        break;
       case EventKind::kEvict:
       case EventKind::kPart:
       case EventKind::kDie:
@@ -117,6 +114,8 @@ class Reorder {
             .push_back({.event = event});
         break;
       case EventKind::kFree:
+      case EventKind::kUnpin:
+      case EventKind::kEscapeEnd:
       case EventKind::kScopeExit:
         step.tail.push_back({.event = event});
         break;
@@ -169,34 +168,10 @@ class Reorder {
 
   void emit(const std::vector<Placed>& events) {
     for (auto [event, born] : events) {
-      switch (event.kind) {
-        case EventKind::kExternal:
-        case EventKind::kAdopt:
-          new_storage_[born] = storages_++;
-          break;
-        case EventKind::kEscape:
-        case EventKind::kLeave:
-        case EventKind::kPin:
-        case EventKind::kUnpin:
-        case EventKind::kRule:
-        case EventKind::kEscapeEnd:
-        case EventKind::kEvict:
-        case EventKind::kPart:
-        case EventKind::kDie:
-        case EventKind::kDisown:
-          event.index = new_storage_[event.index];
-          break;
-        case EventKind::kAllocate:  // numbers of blocks and names do not change
-        case EventKind::kFree:
-        case EventKind::kStep:
-        case EventKind::kTime:
-        case EventKind::kSegment:
-        case EventKind::kScopeExit:
-        case EventKind::kOp:
-        case EventKind::kPlan:
-        case EventKind::kParts:
-        case EventKind::kPartsEnd:
-          break;
+      if (born != kNoOp) {
+        new_storage_[born] = storages_++;
+      } else if (detail::is_of_storage(event.kind)) {
+        event.index = new_storage_[event.index];
       }
       result_.events.push_back(event);
     }
