@@ -89,7 +89,9 @@ class StepCutter {
   void apply(const TraceEvent& event) {
     TraceEvent added = event;
     if (is_of_storage(event.kind)) {
-      if (event.kind == EventKind::kLeave && !storages_[event.index].escaped) {
+      const bool ends_escape =
+          event.kind == EventKind::kLeave || event.kind == EventKind::kEscapeEnd;
+      if (ends_escape && !storages_[event.index].escaped) {
         return;  // it is external from the beginning
       }
       follow(event);

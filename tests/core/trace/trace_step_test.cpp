@@ -1,6 +1,8 @@
 // One step of a small trace with a known result.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <iterator>
 #include <stdexcept>
 
 #include "csrc/trace/sink.h"
@@ -86,6 +88,20 @@ TEST_F(TraceStepTest, PartsBelongToTheStepInWhichTheyBegin) {
   EXPECT_EQ(step.events[step.events.size() - 2].kind, Kind::kPartsEnd);
   EXPECT_EQ(step.events[step.events.size() - 3].kind, Kind::kParts);
   validate(step_of(builder_.trace(), 2));
+}
+
+TEST_F(TraceStepTest, TheEndOfAnEarlierEscapeIsLeftOut) {
+  event(Kind::kEscape, 6);
+  event(Kind::kStep);
+  event(Kind::kEscapeEnd, 6);
+  event(Kind::kEscape, 2);
+  event(Kind::kEscapeEnd, 2);
+  event(Kind::kStep);
+  validate(builder_.trace());
+  const Trace step = step_of(builder_.trace(), 3);
+  validate(step);
+  const TraceEvent last[] = {{Kind::kEscape, 1}, {Kind::kEscapeEnd, 1}, {Kind::kStep, 0}};
+  EXPECT_TRUE(std::equal(std::begin(last), std::end(last), step.events.end() - 3));
 }
 
 TEST_F(TraceStepTest, TheFirstStepIsTheStart) {
