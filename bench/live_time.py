@@ -29,7 +29,7 @@ from predictions import find
 import recoup
 from recoup.bench.nets import Net
 from recoup.bench.trial import record
-from recoup.offline.trace_file import first_steps, records_of, trace_of
+from recoup.offline.trace_steps import first_steps
 
 COUNTERS = (
     "op_ns", "replay_ns", "replays", "spill_ns", "fetch_ns", "move_ns", "bookkeeping_ns",
@@ -80,14 +80,14 @@ def live(net: Net, steps: int, budget: int, spill: str | None, path: Path) -> St
 
 def simulated(path: Path, budget: int, spill: str | None, steps: Steps) -> dict[str, float]:
     """Counters and costs of the same steps in a simulation, for a step."""
-    records = records_of(recoup.Trace.read(path))
+    trace = recoup.Trace.read(path)
     copied = steps.counters["spilled_bytes"] + steps.counters["fetched_bytes"]
     tier: dict[str, Any] = {}
     if spill is not None:
         rate = copied / steps.counters["copy_time_ns"] if copied else 0.8  # GB/s
         tier = {"spill": spill, "spill_bandwidth": (rate, rate)}
     early, late = (
-        trace_of(first_steps(records, count)).simulate(budget, max_time_ratio=0, **tier)
+        first_steps(trace, count).simulate(budget, max_time_ratio=0, **tier)
         for count in (steps.first, steps.first + steps.count)
     )
     found = difference(early.stats, late.stats, steps.count)

@@ -25,7 +25,6 @@ from recoup.bench.nets.real import real_net_named
 from recoup.bench.trial import record, run_in, run_plainly, train
 from recoup.offline.overheads import measure_overheads
 from recoup.offline.suggestions import Predictor
-from recoup.offline.trace_file import records_of
 
 SHARES = [0.8, 0.6, 0.5, 0.4]
 NEAR = 0.05
@@ -56,7 +55,7 @@ def recorded(name: str, steps: int) -> Recorded:
         trace = record(net, steps, 0, Path(folder) / "run.rtrace")
         after = train(net, steps, 0)[0]
         plain = [round(5e8 * sum(both)) for both in zip(before, after, strict=True)]
-        predictor = Predictor(records_of(trace), overheads=overheads, plain_steps_ns=plain)
+        predictor = Predictor(trace, overheads=overheads, plain_steps_ns=plain)
     return Recorded(name, net, predictor, steps)
 
 

@@ -19,7 +19,7 @@ from yardsticks import PROGRAM_NAMES, SMALL, recorded
 import recoup
 from recoup.offline.graph import TierPrice
 from recoup.offline.optimum_steady import steady_bound, with_median_costs
-from recoup.offline.trace_file import first_steps, records_of, trace_of
+from recoup.offline.trace_steps import first_steps
 
 STEPS = 16
 # Policy, and whether values have addresses.
@@ -90,7 +90,7 @@ def main() -> None:
     rows = []
     for name in options.nets:
         trace = with_median_costs(recorded(name, STEPS))
-        traces = [trace_of(first_steps(records_of(trace), STEPS // 2)), trace]
+        traces = [first_steps(trace, STEPS // 2), trace]
         for share in options.shares:
             rows.append(row_of(name, traces, share, options.time_limit))
             print(line(rows[-1]), flush=True)

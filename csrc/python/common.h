@@ -16,6 +16,7 @@
 #include "recoup/simulate.h"
 #include "recoup/stats.h"
 #include "recoup/torch.h"
+#include "recoup/trace.h"
 
 namespace recoup {
 
@@ -57,6 +58,16 @@ auto os_errors(Function&& function) {
   }
 }
 
+// The same; a bad trace becomes a ValueError.
+template <class Function>
+auto of_trace(Function&& function) {
+  try {
+    return os_errors(std::forward<Function>(function));
+  } catch (const BadTrace& error) {
+    throw py::value_error(error.what());
+  }
+}
+
 py::dict dict_of(const Stats& stats);
 // Without decisions, which SimulationResult does not contain.
 py::dict dict_of(const SimulationResult& result);
@@ -75,6 +86,8 @@ py::list rows_of(const std::vector<Decision>& decisions);
 
 void bind_options(py::module_& module);
 void bind_trace(py::module_& module);
+// Adds to the class of traces.
+void bind_trace_edits(py::module_& module, py::class_<Trace>& trace);
 void bind_layout(py::module_& module);
 void bind_dtr_simulator(py::module_& module);
 void bind_order(py::module_& module);

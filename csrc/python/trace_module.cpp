@@ -8,23 +8,12 @@
 
 #include "csrc/python/common.h"
 #include "csrc/trace/graph.h"
-#include "csrc/trace/sink.h"
 #include "csrc/trace/step.h"
 #include "recoup/simulate.h"
 #include "recoup/trace.h"
 
 namespace recoup {
 namespace {
-
-// Like os_errors; a bad trace becomes a ValueError.
-template <class Function>
-auto of_trace(Function&& function) {
-  try {
-    return os_errors(std::forward<Function>(function));
-  } catch (const BadTrace& error) {
-    throw py::value_error(error.what());
-  }
-}
 
 const char* status_name(SimulationResult::Status status) {
   switch (status) {
@@ -198,91 +187,6 @@ py::dict graph_rows(const Trace& trace, std::int64_t small_result_bytes) {
   return dict;
 }
 
-constexpr std::pair<const char*, TraceEvent::Kind> kEventNames[] = {
-    {"external", TraceEvent::Kind::kExternal},
-    {"allocate", TraceEvent::Kind::kAllocate},
-    {"free", TraceEvent::Kind::kFree},
-    {"adopt", TraceEvent::Kind::kAdopt},
-    {"die", TraceEvent::Kind::kDie},
-    {"op", TraceEvent::Kind::kOp},
-    {"escape", TraceEvent::Kind::kEscape},
-    {"escape_end", TraceEvent::Kind::kEscapeEnd},
-    {"pin", TraceEvent::Kind::kPin},
-    {"rule", TraceEvent::Kind::kRule},
-    {"unpin", TraceEvent::Kind::kUnpin},
-    {"evict", TraceEvent::Kind::kEvict},
-    {"disown", TraceEvent::Kind::kDisown},
-    {"step", TraceEvent::Kind::kStep},
-    {"scope_exit", TraceEvent::Kind::kScopeExit},
-    {"part", TraceEvent::Kind::kPart},
-    {"parts", TraceEvent::Kind::kParts},
-    {"end of parts", TraceEvent::Kind::kPartsEnd},
-    {"plan", TraceEvent::Kind::kPlan},
-    {"leave", TraceEvent::Kind::kLeave},
-    {"time", TraceEvent::Kind::kTime},
-    {"segment", TraceEvent::Kind::kSegment}};
-
-// (kind, index, bytes) each.
-py::list event_rows(const Trace& trace) {
-  py::list rows;
-  for (const TraceEvent& event : trace.events) {
-    const char* name = "";
-    for (const auto& [text, kind] : kEventNames) {
-      name = kind == event.kind ? text : name;
-    }
-    rows.append(py::make_tuple(name, event.index, event.size.count()));
-  }
-  return rows;
-}
-
-void add_event(detail::TraceBuilder& builder, const std::string& name, std::uint32_t index,
-               std::int64_t bytes) {
-  for (const auto& [text, kind] : kEventNames) {
-    const bool has_lists = kind == TraceEvent::Kind::kOp || kind == TraceEvent::Kind::kParts ||
-                           kind == TraceEvent::Kind::kPlan;
-    if (name == text && !has_lists) {
-      builder.add_event({.kind = kind, .index = index, .size = Bytes(bytes)});
-      return;
-    }
-  }
-  throw py::value_error("unknown event '" + name + "'");
-}
-
-// operands: (storage, reads, written, overwritten) each; fresh_bytes: sizes of the results, which
-// are the first allocations of the kernel.
-void add_op(detail::TraceBuilder& builder, std::uint32_t name, std::uint32_t kernel,
-            std::int64_t cost_ns, bool repeatable,
-            const std::vector<std::tuple<std::uint32_t, bool, bool, bool>>& operands,
-            const std::vector<std::int64_t>& fresh_bytes) {
-  std::vector<TraceOperand> uses;
-  for (const auto& [storage, reads, written, overwritten] : operands) {
-    uses.push_back({.storage = storage,
-                    .reads = reads,
-                    .written = written,
-                    .overwritten = overwritten,
-                    .left_out = false});
-  }
-  std::vector<TraceFresh> fresh;
-  for (std::int64_t bytes : fresh_bytes) {
-    fresh.push_back(
-        {.allocation = static_cast<std::uint32_t>(fresh.size()), .nbytes = Bytes(bytes)});
-  }
-  TraceOp op;
-  op.name = name;
-  op.kernel = kernel;
-  op.cost = Nanoseconds(cost_ns);
-  op.repeatable = repeatable;
-  builder.add_op(op, uses, fresh);
-}
-
-void add_kernel(detail::TraceBuilder& builder, const std::vector<std::int64_t>& allocations) {
-  std::vector<KernelStep> steps;
-  for (std::int64_t bytes : allocations) {
-    steps.push_back({.kind = KernelStep::Kind::kAllocate, .index = 0, .size = Bytes(bytes)});
-  }
-  builder.add_kernel(steps);
-}
-
 }  // namespace
 
 py::dict dict_of(const SimulationResult& result) {
@@ -299,7 +203,8 @@ py::dict dict_of(const SimulationResult& result) {
 }
 
 void bind_trace(py::module_& module) {
-  py::class_<Trace>(module, "Trace", py::is_final())
+  py::class_<Trace> trace(module, "Trace", py::is_final());
+  trace
       .def_static(
           "read",
           [](const std::string& path) { return of_trace([&] { return read_trace(path); }); },
@@ -328,26 +233,9 @@ void bind_trace(py::module_& module) {
           },
           py::arg("index"))
       .def("ops", &op_rows)
-      .def("events", &event_rows)
       .def("names", [](const Trace& self) { return self.names; })
       .def("op_count", [](const Trace& self) { return self.ops.size(); });
-  py::class_<detail::TraceBuilder>(module, "TraceBuilder", py::is_final())
-      .def(py::init<>())
-      .def(
-          "add_name",
-          [](detail::TraceBuilder& self, const std::string& name) { self.add_name(name); },
-          py::arg("name"))
-      .def("add_kernel", &add_kernel, py::arg("allocations"))
-      .def("add_op", &add_op, py::arg("name"), py::arg("kernel"), py::arg("cost_ns"),
-           py::arg("repeatable"), py::arg("operands"), py::arg("fresh_bytes"))
-      .def("add_event", &add_event, py::arg("kind"), py::arg("index"), py::arg("bytes"))
-      .def("build", [](detail::TraceBuilder& self) {
-        return of_trace([&] {
-          Trace trace = self.take();
-          validate(trace);
-          return trace;
-        });
-      });
+  bind_trace_edits(module, trace);
 }
 
 }  // namespace recoup

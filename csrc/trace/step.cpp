@@ -1,5 +1,6 @@
 #include "csrc/trace/step.h"
 
+#include <algorithm>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -188,5 +189,14 @@ class StepCutter {
 }  // namespace
 
 Trace step_of(const Trace& trace, std::size_t index) { return StepCutter(trace, index).cut(); }
+
+Trace first_events(const Trace& trace, std::size_t count) {
+  Trace first = trace;
+  first.events.resize(std::min(count, first.events.size()));
+  std::erase_if(first.events, [](const TraceEvent& each) { return each.kind == EventKind::kPlan; });
+  TraceBuilder built;
+  tell(first, built);  // leaves out what no event refers to
+  return built.take();
+}
 
 }  // namespace recoup::detail

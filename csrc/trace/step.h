@@ -1,4 +1,4 @@
-// Extracts one step of a trace as a separate trace, for planners.
+// Extracts one step, or the beginning, of a trace as a separate trace.
 #pragma once
 
 #include <cstddef>
@@ -13,5 +13,9 @@ namespace recoup::detail {
 // from the previous mark, or the start, to its own mark, which is included. `trace` must be valid.
 // Throws std::invalid_argument if there is no such step.
 RECOUP_API Trace step_of(const Trace& trace, std::size_t index);
+
+// The trace up to event `count`, without plans, which concern a whole run. All names and kernels
+// stay. `trace` must be valid.
+RECOUP_API Trace first_events(const Trace& trace, std::size_t count);
 
 }  // namespace recoup::detail

@@ -3,14 +3,14 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from recoup.offline.margins import Margin, margin_of
 from recoup.offline.scaled_trace import ScaledTrace
 from recoup.offline.suggestions import Prediction, Predictor
-from recoup.offline.trace_file import Record
+from recoup.offline.traces import Trace
 
 _RESOLUTION = 100  # the result is exact to 1 %, or to 1 if that is more
 _MOST_DOUBLINGS = 30
@@ -50,7 +50,7 @@ class LargestBatch:
 
 
 def largest_batch(
-    records: Sequence[Record],
+    trace: Trace,
     *,
     batch: int,
     budget: str,
@@ -66,22 +66,22 @@ def largest_batch(
     With the margin of its trace, see `margin_of`, a batch completes too. The margin is one of the
     batch and not of the budget: what differs between steps grows with the batch, as a rule, and
     parameters and the optimizer's state do not.
-    batch: batch size of the records, see `ScaledTrace`.
+    batch: batch size of the trace, see `ScaledTrace`.
     max_time_ratio: as for `Predictor`. It limits no batch with a margin.
     lengths: the length of the recorded inputs, and the length for which the batch is searched.
     whole_run: whether the program ended by itself.
     on_simulation: called after each simulation.
     Raises ValueError if not even a batch of 1 completes, and as `Predictor` does.
     """
-    scaled = ScaledTrace(records, batch, lengths)
+    scaled = ScaledTrace(trace, batch, lengths)
     if lengths is not None:
-        records = scaled.records(batch)
+        trace = scaled.trace(batch)
     made: dict[str, Any] = {"policy": policy, "spill": spill, "on_simulation": on_simulation}
-    now = Predictor(records, max_time_ratio=max_time_ratio, **made)
+    now = Predictor(trace, max_time_ratio=max_time_ratio, **made)
     tried: list[BatchTried] = []
 
     def fits(size: int) -> bool:
-        sized = records if size == batch else scaled.records(size)
+        sized = trace if size == batch else scaled.trace(size)
         predictor = Predictor(sized, max_time_ratio=max_time_ratio, **made)
         margin = margin_of(sized, whole_run=whole_run)
         larger = math.ceil(size * (1 + margin.share))
@@ -93,7 +93,7 @@ def largest_batch(
 
     @functools.cache
     def completes(size: int) -> bool:
-        predictor = Predictor(scaled.records(size), max_time_ratio=_COMPLETES, **made)
+        predictor = Predictor(scaled.trace(size), max_time_ratio=_COMPLETES, **made)
         return predictor.predict(budget).holds
 
     low, high = 0, batch

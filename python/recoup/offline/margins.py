@@ -1,13 +1,13 @@
 """The margin between the least budget that works in simulation and a suggested one."""
 
 import itertools
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from recoup._memory.sizes import short_size
 from recoup.offline.scaled_trace import setup_end
 from recoup.offline.suggestions import Prediction, Predictor
-from recoup.offline.trace_file import OpRecord, Record, step_ends, trace_of
+from recoup.offline.trace_steps import Steps
+from recoup.offline.traces import Trace
 
 _ALWAYS = 0.05  # costs, and with them evictions, differ from run to run
 _UNSEEN = 0.10  # for the program's behavior after the recorded steps
@@ -42,38 +42,35 @@ class Margin:
         )
 
 
-def margin_of(records: Sequence[Record], *, whole_run: bool) -> Margin:
+def margin_of(trace: Trace, *, whole_run: bool) -> Margin:
     """The margin for a recording.
 
     whole_run: whether the program ended by itself.
     """
     if whole_run:
         return Margin(_ALWAYS, True, 0.0)
-    peaks = _step_peaks(records)
+    peaks = _step_peaks(trace)
     spread = max(peaks) / max(min(peaks[1:]), 1) - 1
     return Margin(_ALWAYS + _UNSEEN + spread, False, spread)
 
 
-def _step_peaks(records: Sequence[Record]) -> list[int]:
+def _step_peaks(trace: Trace) -> list[int]:
     """Peak bytes of each of at least two steps, without a budget.
 
     The first step creates the optimizer's state, so most of it runs without the state. Later steps
     with as large a batch do not. So what it creates, and the second step leaves, counts from its
     beginning. The program's setup, which ends in the first step, does not count.
     """
-    ends = [_ops_before(records, end) for end in step_ends(records)]
-    changes = [0] * (_ops_before(records, len(records)) + 1)
-    for buffer in trace_of(records).buffers():
+    steps = Steps(trace)
+    ends = [steps.ops_before[end] for end in steps.ends]
+    changes = [0] * (len(steps.ops) + 1)
+    for buffer in trace.buffers():
         is_state = buffer.lower < ends[0] and buffer.upper > ends[1]
         changes[0 if is_state else buffer.lower] += buffer.size_bytes
         changes[min(buffer.upper, len(changes) - 1)] -= buffer.size_bytes
     live = list(itertools.accumulate(changes))
-    starts = [_ops_before(records, setup_end(records)), *ends]
+    starts = [steps.ops_before[setup_end(steps)], *ends]
     return [max(live[start:end], default=0) for start, end in itertools.pairwise(starts)]
-
-
-def _ops_before(records: Sequence[Record], place: int) -> int:
-    return sum(isinstance(record, OpRecord) for record in records[:place])
 
 
 def with_margin(predictor: Predictor, found: Prediction, margin: Margin) -> Prediction:

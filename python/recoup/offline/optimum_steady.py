@@ -30,13 +30,14 @@ The least R + D + share * C is the bound.
 """
 
 import dataclasses
+import itertools
 import statistics
 import time
 
 from recoup.offline.graph import Graph, GraphOp, TierPrice, graph_of
 from recoup.offline.optimum_model import ENDS, NEVER, Model
 from recoup.offline.optimum_solver import solve
-from recoup.offline.trace_file import OpRecord, records_of, step_ends, trace_of
+from recoup.offline.trace_steps import Steps, changed
 from recoup.offline.traces import Trace, check_budget
 
 # kProcessorShare in csrc/engine/base/tier.h.
@@ -105,23 +106,22 @@ def steady_bound(
 def with_median_costs(trace: Trace) -> Trace:
     """The trace with the median cost of each op over the steps that end like the last one.
 
-    Costs of a recording differ from step to step. Steps before the first one that has as many
-    records as the last one keep theirs.
+    Costs of a recording differ from step to step. The first step keeps its costs, as do steps with
+    another number of ops than the last one. So does an op whose name differs between the steps.
     """
-    records = records_of(trace)
-    ends = step_ends(records)
-    starts = [0, *(end + 1 for end in ends)]
-    length = ends[-1] - starts[-2]
+    steps = Steps(trace)
+    costs_ns = [op.cost_ns for op in steps.ops]
+    starts = [steps.ops_before[end] for end in steps.ends]
+    length = len(steps.complete[-1])
     alike = [
-        start for start, end in zip(starts, ends, strict=False) if end - start == length and start
+        range(start, end) for start, end in itertools.pairwise(starts) if end - start == length
     ]
-    for each in zip(*(range(start, start + length) for start in alike), strict=True):
-        ops = [record for at in each if isinstance(record := records[at], OpRecord)]
-        if len(ops) == len(each) and len({op.name for op in ops}) == 1:
-            cost_ns = int(statistics.median(op.cost_ns for op in ops))
-            for at, op in zip(each, ops, strict=True):
-                records[at] = dataclasses.replace(op, cost_ns=cost_ns)
-    return trace_of(records)
+    for each in zip(*alike, strict=True):
+        if len({steps.ops[op].name for op in each}) == 1:
+            cost_ns = int(statistics.median(costs_ns[op] for op in each))
+            for op in each:
+                costs_ns[op] = cost_ns
+    return changed(trace, op_costs_ns=costs_ns)
 
 
 def _at_start(graph: Graph) -> list[int]:

@@ -18,31 +18,17 @@ square if the square divides the size, as that of an attention matrix. What does
 batch, such as a mask, grows so if an op makes it in a step and the length divides its size.
 """
 
-import dataclasses
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
-from recoup.offline.suggestions import steady_step
-from recoup.offline.trace_file import (
-    ADOPT,
-    ALLOCATE,
-    DIE,
-    DISOWN,
-    FROM_OUTSIDE,
-    HOLD,
-    IN_PASSING,
-    WRITTEN,
-    DeviceRecord,
-    EventRecord,
-    KernelRecord,
-    ListOpRecord,
-    NameRecord,
-    OpRecord,
-    Record,
-    step_ends,
-)
+from recoup.offline.suggestions import SteadyStep, steady_step
+from recoup.offline.trace_steps import Kernel, Steps, changed, kernels_of, numbers_of
+from recoup.offline.traces import Trace
 
+_MAKES_STORAGE = ("external", "adopt")
 _ALIKE_OPS = 8  # ops in a row that identify a position in the step
 
 
@@ -61,7 +47,7 @@ class _Kind(Enum):
 class _Storage:
     size_bytes: int
     born: int
-    """Index of the record that made it."""
+    """Place of the event that made it."""
     dies: int
     reads: int = 0
     """Number of ops that use it."""
@@ -69,6 +55,15 @@ class _Storage:
     kind: _Kind = _Kind.GROWS
     is_decided: bool = False
     """Whether its kind is known independently of the op that made it."""
+
+
+class _Op(NamedTuple):
+    operands: list[int]
+    """Storages that it uses."""
+    written: list[int]
+    """Storages that it writes, and not only in passing."""
+    fresh: range
+    """Storages that it makes."""
 
 
 class ScaledTrace:
@@ -81,18 +76,19 @@ class ScaledTrace:
     square of the length.
     """
 
-    def __init__(
-        self, records: Sequence[Record], batch: int, lengths: tuple[int, int] | None = None
-    ) -> None:
-        self._records = records
+    def __init__(self, trace: Trace, batch: int, lengths: tuple[int, int] | None = None) -> None:
+        self._trace = trace
+        self._steps = Steps(trace)
+        self._numbers = numbers_of(trace)
         self._batch = batch
         self._lengths = lengths or (1, 1)
         self._storages: list[_Storage] = []
-        self._first_fresh: dict[int, int] = {}  # by the index of the op's record
+        self._ops: list[_Op] = []
         self._block_of: dict[int, int] = {}  # storage by adopted block
-        self._read_records()
-        self._setup_end = setup_end(records)
-        self._decide_what_stays()
+        self._read_events()
+        steady = steady_step(self._steps)
+        self._setup_end = setup_end(self._steps)
+        self._decide_what_stays(steady)
         self._decide_gradients()
         self._decide_the_rest()
         if self._lengths[0] < self._lengths[1]:
@@ -104,37 +100,42 @@ class ScaledTrace:
 
     # ---- deciding which storages grow ----
 
-    def _read_records(self) -> None:
-        for place, record in enumerate(self._records):
-            if isinstance(record, OpRecord):
-                for number, bits in record.operands:
+    def _read_events(self) -> None:
+        left_out = iter(self._numbers["operands_left_out"])
+        for place, (kind, index, size_bytes) in enumerate(self._steps.events):
+            if kind == "op":
+                op = self._steps.ops[index]
+                written = []
+                for number, _, is_written in op.operands:
                     self._storages[number].reads += 1
-                    self._storages[number].is_written |= bool(bits & WRITTEN)
-                self._first_fresh[place] = len(self._storages)
-                for _, size_bytes in record.fresh:
-                    self._add(size_bytes, place)
-            elif isinstance(record, EventRecord):
-                if record.tag == ADOPT:
-                    self._block_of[record.index] = len(self._storages)
-                if record.tag in (*FROM_OUTSIDE, ADOPT):
-                    self._add(record.size_bytes, place)
-                elif record.tag in (DIE, DISOWN):
-                    self._storages[record.index].dies = place
+                    self._storages[number].is_written |= is_written
+                    if not next(left_out) and is_written:
+                        written.append(number)
+                first = len(self._storages)
+                for fresh_bytes in op.fresh_bytes:
+                    self._add(fresh_bytes, place)
+                operands = [number for number, _, _ in op.operands]
+                self._ops.append(_Op(operands, written, range(first, len(self._storages))))
+            elif kind in _MAKES_STORAGE:
+                if kind == "adopt":
+                    self._block_of[index] = len(self._storages)
+                self._add(size_bytes, place)
+            elif kind in ("die", "disown"):
+                self._storages[index].dies = place
 
     def _add(self, size_bytes: int, place: int) -> None:
-        self._storages.append(_Storage(size_bytes, place, dies=len(self._records)))
+        self._storages.append(_Storage(size_bytes, place, dies=len(self._steps.events)))
 
-    def _decide_what_stays(self) -> None:
-        steady = steady_step(self._records)
+    def _decide_what_stays(self, steady: SteadyStep) -> None:
         period = steady.last_mark - steady.first_mark
-        ends = step_ends(self._records)[steady.last_mark % period :: period]
+        ends = self._steps.ends[steady.last_mark % period :: period]
         for storage in self._storages:
             # The last step's end counts, so a storage that is alive there has passed it as well.
             passed = sum(storage.born < end < storage.dies for end in ends)
             if passed >= 2:
                 _decide(storage, _Kind.WEIGHT if storage.is_written else _Kind.OTHER)
             elif storage.born < self._setup_end or (
-                storage.born not in self._first_fresh and storage.size_bytes % self._batch
+                self._steps.events[storage.born][0] != "op" and storage.size_bytes % self._batch
             ):
                 _decide(storage, _Kind.OTHER)
 
@@ -142,42 +143,35 @@ class ScaledTrace:
         """Goes backward, so that all readers of a storage are decided before it."""
         sizes_of_weights = {one.size_bytes for one in self._storages if one.kind is _Kind.WEIGHT}
         of_gradients = [0] * len(self._storages)  # reads by ops that only make gradients
-        for place in reversed(self._first_fresh):
-            op = self._op(place)
+        for op in reversed(self._ops):
             for storage in self._gradients_of(op):
                 _decide(storage, _Kind.WEIGHT)
-            first = self._first_fresh[place]
-            for number in range(first, first + len(op.fresh)):
+            for number in op.fresh:
                 one = self._storages[number]
                 is_dropped = one.reads == 0 and one.size_bytes in sizes_of_weights
                 if is_dropped or 0 < one.reads == of_gradients[number]:
                     _decide(one, _Kind.WEIGHT)
-            made = self._storages[first : first + len(op.fresh)]
+            made = self._those(op.fresh)
             if made and all(one.kind is _Kind.WEIGHT for one in made):
                 sizes = {one.size_bytes for one in made}
                 if len(op.operands) == 1:  # a conversion to another dtype
                     sizes |= {size // 2 for size in sizes} | {2 * size for size in sizes}
-                if all(self._storages[number].size_bytes in sizes for number, _ in op.operands):
-                    for number, _ in op.operands:
+                if all(one.size_bytes in sizes for one in self._those(op.operands)):
+                    for number in op.operands:
                         of_gradients[number] += 1
 
-    def _gradients_of(self, op: OpRecord) -> list[_Storage]:
+    def _those(self, numbers: Iterable[int]) -> list[_Storage]:
+        return [self._storages[number] for number in numbers]
+
+    def _gradients_of(self, op: _Op) -> list[_Storage]:
         """Operands with the size of a parameter, or of its state, that the op writes."""
-        written = {
-            self._storages[number].size_bytes
-            for number, bits in op.operands
-            if bits & WRITTEN
-            and not bits & IN_PASSING
-            and self._storages[number].kind is _Kind.WEIGHT
-        }
-        operands = [self._storages[number] for number, _ in op.operands]
-        return [one for one in operands if one.size_bytes in written]
+        written = {one.size_bytes for one in self._those(op.written) if one.kind is _Kind.WEIGHT}
+        return [one for one in self._those(op.operands) if one.size_bytes in written]
 
     def _decide_the_rest(self) -> None:
-        for place, first in self._first_fresh.items():
-            op = self._op(place)
-            operands = [self._storages[number] for number, _ in op.operands]
-            for one in self._storages[first : first + len(op.fresh)]:
+        for op in self._ops:
+            operands = self._those(op.operands)
+            for one in self._those(op.fresh):
                 if not one.is_decided:
                     one.kind = self._kind_of_result(one.size_bytes, operands)
 
@@ -220,11 +214,6 @@ class ScaledTrace:
         has_square = size_bytes % (self._batch * self._lengths[0] ** 2) == 0
         return (1, 2 if has_square else 1)
 
-    def _op(self, place: int) -> OpRecord:
-        op = self._records[place]
-        assert isinstance(op, OpRecord)
-        return op
-
     def _require_telling_length(self) -> None:
         """A length that divides most parameters also divides the width of activations."""
         length = self._lengths[0]
@@ -240,9 +229,9 @@ class ScaledTrace:
 
     # ---- the scaled trace ----
 
-    def records(self, batch: int) -> list[Record]:
-        """The records for a program that runs the same ops with batches of that size."""
-        return _Scaler(self, batch).records()
+    def trace(self, batch: int) -> Trace:
+        """The trace of a program that runs the same ops with batches of that size."""
+        return _Scaler(self, batch).trace()
 
 
 def _decide(storage: _Storage, kind: _Kind) -> None:
@@ -250,67 +239,69 @@ def _decide(storage: _Storage, kind: _Kind) -> None:
         storage.kind, storage.is_decided = kind, True
 
 
-def setup_end(records: Sequence[Record]) -> int:
-    """The first record in the first step that recurs in the second one; earlier storages stay."""
-    ends = step_ends(records)
-    first, second = (
-        [(place, one.name) for place, one in enumerate(part, start) if isinstance(one, OpRecord)]
-        for start, part in ((0, records[: ends[0]]), (ends[0], records[ends[0] : ends[1]]))
-    )
+def setup_end(steps: Steps) -> int:
+    """Place of the first op in the first step that recurs in the second one; earlier storages
+    stay."""
+    first, second = ([op.name for op in each] for each in steps.complete[:2])
     runs = {
-        tuple(name for _, name in first[at : at + _ALIKE_OPS]): first[at][0]
+        tuple(first[at : at + _ALIKE_OPS]): at
         for at in reversed(range(max(0, len(first) - _ALIKE_OPS + 1)))
     }
     for at in range(max(0, len(second) - _ALIKE_OPS + 1)):
-        place = runs.get(tuple(name for _, name in second[at : at + _ALIKE_OPS]))
-        if place is not None:
-            return place
+        number = runs.get(tuple(second[at : at + _ALIKE_OPS]))
+        if number is not None:
+            return steps.ops_before.index(number + 1) - 1
     return 0
 
 
-def _allocations(steps: tuple[int, ...]) -> list[int]:
+def _allocations(kernel: Kernel) -> list[int]:
     """The bytes of each allocation of a kernel."""
-    return [step >> 1 for step in steps if not step & 1]
+    return [step for step in kernel if step >= 0]
 
 
 class _Scaler:
-    """Writes one scaled trace."""
+    """Makes one scaled trace."""
 
     def __init__(self, source: ScaledTrace, batch: int) -> None:
         self._source = source
         self._batch = batch
-        self._kernels: list[KernelRecord] = []
-        self._numbers: dict[tuple[int, ...], int] = {}  # of kernels, by their steps
-        self._records: list[Record] = []
-        self._steps: tuple[int, ...] = ()  # of the kernel of the last op
+        self._old_kernels = kernels_of(source._trace)
+        self._kernels: dict[Kernel, int] = {}  # the new ones and their numbers
+        self._op_kernels: list[int] = []
+        self._costs_ns: list[int] = []
+        self._workspace_bytes: list[int] = []
+        self._fresh_bytes: list[int] = []
 
-    def records(self) -> list[Record]:
-        blocks = storages = 0
+    def trace(self) -> Trace:
         source = self._source
-        for place, record in enumerate(source._records):
-            if isinstance(record, KernelRecord):
-                self._kernels.append(record)
-            elif isinstance(record, OpRecord):
-                self._add_op(record, source._first_fresh[place])
-                storages += len(record.fresh)
-            elif isinstance(record, ListOpRecord):
-                self._records.append(self._list_op(record))
-            elif isinstance(record, NameRecord | DeviceRecord):
-                self._records.append(record)
-            else:
-                size_bytes = record.size_bytes
-                if record.tag == HOLD:
-                    size_bytes = _allocations(self._steps)[record.index]
-                    blocks += 1
-                elif record.tag == ALLOCATE:
+        blocks = storages = 0
+        kernel: Kernel = ()  # of the last op
+        event_bytes = []
+        for place, (kind, index, size_bytes) in enumerate(source._steps.events):
+            if kind == "op":
+                kernel = self._add_op(index)
+                storages = source._ops[index].fresh.stop
+            elif kind == "allocate":
+                if index > 0:  # the kernel goes on holding its allocation index - 1
+                    size_bytes = _allocations(kernel)[index - 1]
+                else:
                     power = self._power_of_block(blocks, place, size_bytes)
                     size_bytes = self._grown(size_bytes, power)
-                    blocks += 1
-                elif record.tag in (*FROM_OUTSIDE, ADOPT):
-                    size_bytes = self._grown(size_bytes, source._power(storages))
-                    storages += 1
-                self._records.append(dataclasses.replace(record, size_bytes=size_bytes))
-        return self._records
+                blocks += 1
+            elif kind in _MAKES_STORAGE:
+                size_bytes = self._grown(size_bytes, source._power(storages))
+                storages += 1
+            event_bytes.append(size_bytes)
+        return changed(
+            source._trace,
+            list(self._kernels),
+            op_kernels=self._op_kernels,
+            op_costs_ns=self._costs_ns,
+            op_workspace_bytes=self._workspace_bytes,
+            fresh_bytes=self._fresh_bytes,
+            part_workspace_bytes=self._part_workspace_bytes(),
+            event_bytes=event_bytes,
+        )
 
     def _grown(self, number: int, power: _Power) -> int:
         recorded, length = self._source._lengths
@@ -332,83 +323,72 @@ class _Scaler:
         powers = [_STAYS, *map(self._source._power, storages)]
         return max(batch for batch, _ in powers), max(length for _, length in powers)
 
-    def _list_op(self, op: ListOpRecord) -> ListOpRecord:
-        parts = []
-        for workspace_bytes, operands in op.parts:
-            power = self._power_of_op(storage for storage, _ in operands)
-            parts.append((self._grown(workspace_bytes, power), operands))
-        return ListOpRecord(op.name, tuple(parts))
+    def _part_workspace_bytes(self) -> list[int]:
+        """The workspaces of the parts of ops on lists."""
+        numbers = self._source._numbers
+        storages = iter(numbers["part_operands"])
+        counts, sizes = numbers["part_operand_counts"], numbers["part_workspace_bytes"]
+        return [
+            self._grown(size, self._power_of_op(itertools.islice(storages, count)))
+            for count, size in zip(counts, sizes, strict=True)
+        ]
 
-    def _add_op(self, op: OpRecord, first: int) -> None:
-        used = [storage for storage, _ in op.operands]
-        made = range(first, first + len(op.fresh))
-        power = self._power_of_op((*used, *made))
-        if power == _STAYS:
-            self._append(op, self._kernels[op.kernel].steps)
-            return
-        source = self._source
-        stay = {
-            source._storages[storage].size_bytes
-            for storage in (*used, *made)
-            if source._power(storage) == _STAYS
-        }
-        results = {
-            allocation: source._power(storage)
-            for (allocation, _), storage in zip(op.fresh, made, strict=True)
-        }
-        old = self._kernels[op.kernel].steps
-        operands = [source._storages[storage] for storage in used]
-        new = self._grown_kernel(old, results, stay, operands)
-        fresh = tuple(
-            (allocation, self._grown(size, results[allocation])) for allocation, size in op.fresh
-        )
-        more = _workspace(new, fresh) - _workspace(old, op.fresh)
-        changed = dataclasses.replace(
-            op,
-            cost_ns=self._grown(op.cost_ns, power),
-            workspace_bytes=max(0, op.workspace_bytes + more),
-            fresh=fresh,
-        )
-        self._append(changed, new)
+    def _add_op(self, index: int) -> Kernel:
+        """Adds the op's numbers, and returns its new kernel."""
+        source, numbers = self._source, self._source._numbers
+        op, its = source._steps.ops[index], source._ops[index]
+        used = [*its.operands, *its.fresh]
+        power = self._power_of_op(used)
+        old = new = self._old_kernels[numbers["op_kernels"][index]]
+        fresh_bytes, workspace_bytes = op.fresh_bytes, op.workspace_bytes
+        if power != _STAYS:
+            stay = {
+                source._storages[one].size_bytes for one in used if source._power(one) == _STAYS
+            }
+            powers = [source._power(one) for one in its.fresh]
+            first = len(self._fresh_bytes)  # among the new storages of all ops
+            held_by = numbers["fresh_allocations"][first : first + len(powers)]
+            results = dict(zip(held_by, powers, strict=True))
+            new = self._grown_kernel(old, results, stay, source._those(its.operands))
+            fresh_bytes = list(map(self._grown, fresh_bytes, powers))
+            more = _workspace(new, fresh_bytes) - _workspace(old, op.fresh_bytes)
+            workspace_bytes = max(0, workspace_bytes + more)
+        self._op_kernels.append(self._kernels.setdefault(new, len(self._kernels)))
+        self._costs_ns.append(self._grown(op.cost_ns, power))
+        self._workspace_bytes.append(workspace_bytes)
+        self._fresh_bytes += fresh_bytes
+        return new
 
     def _grown_kernel(
         self,
-        steps: tuple[int, ...],
+        kernel: Kernel,
         results: dict[int, _Power],
         stay: set[int],
         operands: Sequence[_Storage],
-    ) -> tuple[int, ...]:
+    ) -> Kernel:
         """Scales a kernel; copies of storages that stay, such as reordered weights, stay too."""
         source = self._source
         grown = []
         allocation = 0
-        for step in steps:
-            if not step & 1:
-                size = step >> 1
-                grows = size not in stay and source.may_grow(size, operands)
-                default = source._power_of_growing(size) if grows else _STAYS
-                step = self._grown(size, results.get(allocation, default)) << 1
+        for step in kernel:
+            if step >= 0:
+                grows = step not in stay and source.may_grow(step, operands)
+                default = source._power_of_growing(step) if grows else _STAYS
+                step = self._grown(step, results.get(allocation, default))
                 allocation += 1
             grown.append(step)
         return tuple(grown)
 
-    def _append(self, op: OpRecord, kernel: tuple[int, ...]) -> None:
-        self._steps = kernel
-        if kernel not in self._numbers:
-            self._numbers[kernel] = len(self._numbers)
-            self._records.append(KernelRecord(kernel))
-        self._records.append(dataclasses.replace(op, kernel=self._numbers[kernel]))
 
-
-def _workspace(steps: Iterable[int], fresh: Sequence[tuple[int, int]]) -> int:
+def _workspace(kernel: Kernel, fresh_bytes: Sequence[int]) -> int:
     """Maximum bytes that a kernel holds in addition to its results."""
     sizes: list[int] = []
     held = most = 0
-    for step in steps:
-        if step & 1:
-            held -= sizes[step >> 1]
+    for step in kernel:
+        if step < 0:
+            held -= sizes[~step]
         else:
-            sizes.append(step >> 1)
-            held += sizes[-1]
+            sizes.append(step)
+            held += step
             most = max(most, held)
-    return most - sum(size for _, size in fresh)
+    return most - sum(fresh_bytes)

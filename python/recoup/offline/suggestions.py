@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from recoup._memory.sizes import parse_bytes, short_size
 from recoup.offline.in_threads import in_threads
 from recoup.offline.overheads import Overheads
-from recoup.offline.trace_file import OpRecord, Record, step_ends, step_times_ns, trace_of
-from recoup.offline.traces import Simulation, Status, Trace
+from recoup.offline.trace_steps import Steps, first_events
+from recoup.offline.traces import Simulation, Status, Trace, TracedOp
 from recoup.options import CostModel, Options, Planning
 
 LADDER = range(100, 0, -10)
@@ -87,13 +87,13 @@ class Suggestions:
     """The least budget with a margin."""
 
 
-def steady_step(records: Sequence[Record]) -> SteadyStep:
+def steady_step(trace: Steps) -> SteadyStep:
     """The shortest round of steps that ran twice at the end and had 90 % of op names in common.
 
     Steps can differ a little, for example by how far a loader with workers is ahead. The last step
     if no round ran twice. Raises ValueError for a trace with less than two steps.
     """
-    steps = _ops_of_steps(records)
+    steps = [[op.name for op in step] for step in trace.complete]
     count = len(steps)
     if count < 2:
         raise ValueError(
@@ -117,19 +117,9 @@ def _repetition_times(steps_ns: Sequence[float], steady: SteadyStep) -> list[flo
     return [sum(steps_ns[end - steady.marks + 1 : end + 1]) for end in ends if end >= steady.marks]
 
 
-def _are_alike(one: list[int], other: list[int]) -> bool:
+def _are_alike(one: list[str], other: list[str]) -> bool:
     shared = (Counter(one) & Counter(other)).total()
     return shared >= _ALIKE * max(len(one), len(other))
-
-
-def _ops_of_steps(records: Sequence[Record]) -> list[list[int]]:
-    """Names of the ops of each complete step."""
-    steps = []
-    start = 0
-    for end in step_ends(records):
-        steps.append([op.name for op in records[start:end] if isinstance(op, OpRecord)])
-        start = end
-    return steps
 
 
 class Predictor:
@@ -154,7 +144,7 @@ class Predictor:
 
     def __init__(
         self,
-        records: Sequence[Record],
+        trace: Trace,
         *,
         policy: str = "planned",
         max_time_ratio: float = 10.0,
@@ -164,14 +154,14 @@ class Predictor:
         plain_steps_ns: Sequence[int] = (),
         on_simulation: Callable[[], None] = lambda: None,
     ) -> None:
-        self.steady = steady_step(records)
-        ends = step_ends(records)
-        before, after = ends[self.steady.first_mark], ends[self.steady.last_mark]
-        self.trace = trace_of(records)
-        """The trace of all records."""
-        self._before = trace_of(records[:before])
-        has_tail = any(isinstance(record, OpRecord) for record in records[after:])
-        self._until = trace_of(records[:after]) if has_tail else None
+        steps = Steps(trace)
+        self.steady = steady_step(steps)
+        before, after = steps.ends[self.steady.first_mark], steps.ends[self.steady.last_mark]
+        self.trace = first_events(trace, len(steps.events))
+        """The whole trace, without plans."""
+        self._before = first_events(trace, before)
+        has_tail = steps.ops_before[after] < len(steps.ops)
+        self._until = first_events(trace, after) if has_tail else None
         self._policy, self._spill, self._cost_model = policy, spill, cost_model
         self._spill_bandwidth: tuple[float, float] | None = None
         self._max_time_ratio = max_time_ratio
@@ -182,7 +172,7 @@ class Predictor:
                 "the program allocates no tensor memory, so no budget can be suggested (recoup "
                 "does not see other processes, or threads that were not started by Python)"
             )
-        ops = [op for op in records[before:after] if isinstance(op, OpRecord)]
+        ops = steps.ops_between(before, after)
         self.step_ops = len(ops)
         """Number of ops in the steady step."""
         self.step_ns = sum(op.cost_ns for op in ops)
@@ -190,8 +180,8 @@ class Predictor:
         self._overheads = overheads or Overheads()
         self._is_measured = cost_model == "measured"
         self._has_overheads = self._is_measured and overheads is not None
-        clocks_ns = step_times_ns(records)
-        steps_ns = self._unevicted_steps_ns(records, clocks_ns)
+        clocks_ns = steps.times_ns()
+        steps_ns = self._unevicted_steps_ns(steps.complete, clocks_ns)
         repetitions = _repetition_times(steps_ns, self.steady)
         first, last = self.steady.first_mark + 1, self.steady.last_mark + 1
         self._unevicted_ns = statistics.median(repetitions or [sum(steps_ns[first:last])])
@@ -210,13 +200,11 @@ class Predictor:
         than two were timed."""
 
     def _unevicted_steps_ns(
-        self, records: Sequence[Record], clocks_ns: Sequence[int | None]
+        self, steps: Sequence[Sequence[TracedOp]], clocks_ns: Sequence[int | None]
     ) -> list[float]:
         """Time of each complete step in a budget without evictions."""
-        ends = step_ends(records)
         found = []
-        for start, end, clock in zip([0, *ends], ends, clocks_ns, strict=False):
-            ops = [op for op in records[start:end] if isinstance(op, OpRecord)]
+        for ops, clock in zip(steps, clocks_ns, strict=True):
             without = float(sum(op.cost_ns for op in ops))
             if clock is not None and self._is_measured:
                 without = max(without, clock - len(ops) * self._overheads.recording_op_ns)

@@ -104,6 +104,20 @@ TEST_F(TraceStepTest, TheEndOfAnEarlierEscapeIsLeftOut) {
   EXPECT_TRUE(std::equal(std::begin(last), std::end(last), step.events.end() - 3));
 }
 
+TEST_F(TraceStepTest, TheFirstEventsHaveNoPlans) {
+  builder_.add_plan({}, {});
+  op(2);
+  const Trace& whole = builder_.trace();
+  EXPECT_EQ(first_events(whole, 9), step_of(whole, 0));
+  for (std::size_t count = 0; count <= whole.events.size(); ++count) {
+    validate(first_events(whole, count));
+  }
+  const Trace all = first_events(whole, whole.events.size() + 1);
+  EXPECT_EQ(all.events.size(), whole.events.size() - 1);
+  EXPECT_EQ(all.ops, whole.ops);
+  EXPECT_TRUE(all.plans.empty());
+}
+
 TEST_F(TraceStepTest, TheFirstStepIsTheStart) {
   const Trace step = step_of(builder_.trace(), 0);
   validate(step);

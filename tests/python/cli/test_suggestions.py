@@ -1,6 +1,5 @@
-"""The parts of `recoup suggest`: records of traces, the steady step, the knee, predictions."""
+"""The parts of `recoup suggest`: steps of traces, the steady step, the knee, predictions."""
 
-import dataclasses
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -12,26 +11,13 @@ import torch
 from torch import nn
 
 import recoup
+from recoup import _C
 from recoup._memory.sizes import parse_bytes, short_size
 from recoup.commands.suggest.output import notes_of
 from recoup.offline.overheads import Overheads
 from recoup.offline.suggestions import Prediction, Predictor, knee_of, steady_step, suggest
 from recoup.offline.tier_use import DEFAULT_SPEED, SPEEDS, tier_use
-from recoup.offline.trace_file import (
-    EXTERNAL,
-    STEP,
-    TIME,
-    EventRecord,
-    KernelRecord,
-    NameRecord,
-    OpRecord,
-    Record,
-    first_steps,
-    records_of,
-    step_ends,
-    step_times_ns,
-    trace_of,
-)
+from recoup.offline.trace_steps import Steps, changed, first_events, first_steps, numbers_of
 from recoup.offline.traces import Trace
 
 HUGE = 1 << 33
@@ -60,27 +46,32 @@ def record(path: Path, program: Callable[[], object] = train) -> Trace:
     return Trace.read(path)
 
 
-def steps_of_ops(steps: Sequence[Sequence[str]]) -> list[Record]:
-    """A trace whose ops read one tensor; each step has the given names."""
+def steps_of_ops(steps: Sequence[Sequence[str]], *, storages: int = 1) -> Trace:
+    """A trace whose ops read one tensor, or none; each step has the given names."""
     names = sorted({name for step in steps for name in step})
-    records: list[Record] = [NameRecord(name.encode()) for name in names]
-    records += [KernelRecord(()), EventRecord(EXTERNAL, size_bytes=4096)]
+    builder = _C.TraceBuilder()
+    for name in names or ["x"]:
+        builder.add_name(name)
+    builder.add_kernel([])
+    for _ in range(storages):
+        builder.add_event("external", 0, 4096)
+    operands = [(number, True, False, False) for number in range(storages)]
     for step in steps:
-        records += [OpRecord(names.index(name), 0, 1, 10, 0, 0, ((0, 1),), ()) for name in step]
-        records.append(EventRecord(STEP, 0))
-    return records
+        for name in step:
+            builder.add_op(names.index(name), 0, 10, True, operands, [])
+        builder.add_event("step", 0, 0)
+    return Trace(builder.build())
 
 
-# ---- records ----
+# ---- parts of traces ----
 
 
-def test_records_make_the_same_trace(tmp_path: Path) -> None:
-    trace = record(tmp_path / "run.rtrace")
-    records = records_of(trace)
-    again = trace_of(records)
+def test_the_numbers_of_a_trace_make_the_same_trace(tmp_path: Path) -> None:
+    trace = first_steps(record(tmp_path / "run.rtrace"), 4)
+    again = changed(trace, **numbers_of(trace))
     assert again.ops() == trace.ops()
     assert again.steps() == trace.steps() == 4
-    assert records_of(again) == records
+    assert numbers_of(again) == numbers_of(trace)
     peak = trace.unbudgeted_peak_bytes()
     assert again.unbudgeted_peak_bytes() == peak
     want, got = (
@@ -90,15 +81,24 @@ def test_records_make_the_same_trace(tmp_path: Path) -> None:
 
 
 def test_first_steps(tmp_path: Path) -> None:
-    records = records_of(record(tmp_path / "run.rtrace"))
-    cut = trace_of(first_steps(records, 2))
+    trace = record(tmp_path / "run.rtrace")
+    cut = first_steps(trace, 2)
     assert cut.steps() == 2
-    assert cut.ops() == trace_of(records).ops()[: cut.op_count]
+    assert cut.ops() == trace.ops()[: cut.op_count]
 
 
-def test_invalid_records_are_refused() -> None:
-    with pytest.raises(ValueError, match="does not exist yet"):
-        trace_of([NameRecord(b"x"), KernelRecord(()), OpRecord(0, 0, 1, 1, 0, 0, ((-1, 1),), ())])
+def test_numbers_that_no_engine_records_are_refused() -> None:
+    trace = steps_of_ops(["ab"])
+    for numbers, what in (
+        ({"op_kernels": [0, 7]}, "has no name or no kernel"),
+        ({"op_costs_ns": [1, -1]}, "takes -1 ns"),
+        ({"event_indices": [0, 1, 0, 0]}, "op 1 runs where op 0 was expected"),
+        ({"event_bytes": [-1, 0, 0, 0]}, "a size of -1 bytes"),
+    ):
+        with pytest.raises(ValueError, match=what):
+            changed(trace, **numbers)
+    with pytest.raises(ValueError, match="which it does not hold"):
+        changed(trace, [(~0,)])
 
 
 # ---- the steady step ----
@@ -116,7 +116,7 @@ def test_invalid_records_are_refused() -> None:
     ],
 )
 def test_steady_step(steps: list[str], first: int, repeats: int) -> None:
-    steady = steady_step(steps_of_ops(steps))
+    steady = steady_step(Steps(steps_of_ops(steps)))
     assert (steady.first_mark, steady.last_mark) == (first, len(steps) - 1)
     assert steady.repeats == repeats
 
@@ -124,55 +124,50 @@ def test_steady_step(steps: list[str], first: int, repeats: int) -> None:
 @pytest.mark.parametrize("steps", [[], ["ab"]])
 def test_too_few_steps(steps: list[str]) -> None:
     with pytest.raises(ValueError, match=rf"^{len(steps)} steps? in the trace, but 2 are needed"):
-        steady_step(steps_of_ops(steps))
+        steady_step(Steps(steps_of_ops(steps)))
 
 
-def with_times(records: Sequence[Record], steps_us: Sequence[int]) -> list[Record]:
-    """The records with made-up durations of the steps."""
+def with_times(trace: Trace, steps_us: Sequence[int]) -> Trace:
+    """The trace with made-up durations of the steps."""
     times = iter(steps_us)
-    return [
-        EventRecord(TIME, next(times))
-        if isinstance(record, EventRecord) and record.tag == TIME
-        else record
-        for record in records
-    ]
+    indices = [next(times) if kind == "time" else at for kind, at, _ in Steps(trace).events]
+    return changed(trace, event_indices=indices)
 
 
 def test_the_time_without_recoup_may_be_measured(tmp_path: Path) -> None:
     """Each step is compared with the same step of the recording, because steps may differ."""
     recorded_us = [900_000, 100_000, 200_000, 400_000]
-    records = with_times(records_of(record(tmp_path / "run.rtrace")), recorded_us)
-    assert step_times_ns(records) == [1000 * us for us in recorded_us]
-    estimated = Predictor(records)
+    trace = with_times(record(tmp_path / "run.rtrace"), recorded_us)
+    assert Steps(trace).times_ns() == [1000 * us for us in recorded_us]
+    estimated = Predictor(trace)
     assert not estimated.plain_is_measured
     # The first step and an outlier do not count.
     plain = [1, 80_000_000, 160_000_000, 1]
-    measured = Predictor(records, plain_steps_ns=plain)
+    measured = Predictor(trace, plain_steps_ns=plain)
     assert measured.plain_is_measured
     whole = short_size(2 * estimated.peak_bytes)
     assert measured.predict(whole).time_ratio == pytest.approx(1.25, rel=1e-3)
     assert estimated.predict(whole).time_ratio == pytest.approx(1, rel=1e-3)
     assert not any("Measure again" in note for note in notes_of(measured))
     # A step cannot be shorter than its ops.
-    loaded = Predictor(records, plain_steps_ns=[1000] * 4)
+    loaded = Predictor(trace, plain_steps_ns=[1000] * 4)
     assert any("Measure again" in note for note in notes_of(loaded))
 
 
 def test_overheads_are_added_for_each_op_replay_and_eviction(tmp_path: Path) -> None:
-    trace = record(tmp_path / "run.rtrace")
-    records = with_times(records_of(trace), [100_000] * 4)
-    without = Predictor(records)
+    trace = with_times(record(tmp_path / "run.rtrace"), [100_000] * 4)
+    without = Predictor(trace)
     budget = short_size(without.peak_bytes * 7 // 10)
     bare = without.predict(budget)
     assert bare.time_ratio is not None and bare.replays > 0
-    per_op = Predictor(records, overheads=Overheads(op_ns=1e5, recording_op_ns=2e5))
+    per_op = Predictor(trace, overheads=Overheads(op_ns=1e5, recording_op_ns=2e5))
     taken_ns = 1e8 - 2e5 * per_op.step_ops
     assert per_op.plain_ns == pytest.approx(taken_ns)
     whole = per_op.predict(short_size(2 * without.peak_bytes)).time_ratio
     assert whole == pytest.approx((taken_ns + 1e5 * per_op.step_ops) / taken_ns)
     # The engine's own time, as the simulation measures it.
-    engine = Predictor(records, overheads=Overheads()).predict(budget).time_ratio
-    replays = Predictor(records, overheads=Overheads(replay_ns=1e7)).predict(budget).time_ratio
+    engine = Predictor(trace, overheads=Overheads()).predict(budget).time_ratio
+    replays = Predictor(trace, overheads=Overheads(replay_ns=1e7)).predict(budget).time_ratio
     assert engine is not None and replays is not None
     assert bare.time_ratio < engine < bare.time_ratio + 0.1 < replays
 
@@ -181,10 +176,10 @@ def test_waiting_for_a_processor_does_not_count_as_engine_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Simulations run in parallel, and a machine may have fewer processors than it reports."""
-    records = with_times(records_of(record(tmp_path / "run.rtrace")), [1] * 4)
-    predictor = Predictor(records, overheads=Overheads())
+    trace = with_times(record(tmp_path / "run.rtrace"), [1] * 4)
+    predictor = Predictor(trace, overheads=Overheads())
     budget = short_size(predictor.peak_bytes * 6 // 10)
-    bare = Predictor(records).predict(budget).time_ratio
+    bare = Predictor(trace).predict(budget).time_ratio
     ratio = predictor.predict(budget).time_ratio
     assert bare is not None and ratio is not None and ratio > bare
     monkeypatch.setattr(time, "thread_time_ns", lambda: 0)  # the thread only waited
@@ -193,16 +188,7 @@ def test_waiting_for_a_processor_does_not_count_as_engine_time(
 
 def test_a_trace_without_tensors_is_refused() -> None:
     with pytest.raises(ValueError, match="allocates no tensor memory"):
-        Predictor(
-            [
-                NameRecord(b"x"),
-                KernelRecord(()),
-                *[each for _ in range(2) for each in (OpRecord(0, 0, 1, 1, 0, 0, (), ()), END)],
-            ]
-        )
-
-
-END = EventRecord(STEP, 0)
+        Predictor(steps_of_ops(["x", "x"], storages=0))
 
 
 # ---- the knee ----
@@ -238,7 +224,7 @@ def test_without_extra_cost_the_knee_is_the_least_budget() -> None:
 def test_predictions_agree_with_a_live_run(tmp_path: Path) -> None:
     """With constant costs, both make the same decisions, and so have the same counts."""
     trace = record(tmp_path / "run.rtrace")
-    predictor = Predictor(records_of(trace), cost_model="bytes")
+    predictor = Predictor(trace, cost_model="bytes")
     found = suggest(predictor)
     assert found.knee is not None and found.least is not None
     assert found.least.budget_bytes <= found.knee.budget_bytes < predictor.peak_bytes
@@ -257,7 +243,7 @@ def test_predictions_agree_with_a_live_run(tmp_path: Path) -> None:
 def test_the_time_ratio_is_that_of_the_steady_step(tmp_path: Path) -> None:
     """It is the cost of all moments between the last two marks."""
     trace = record(tmp_path / "run.rtrace")
-    predictor = Predictor(records_of(trace), cost_model="bytes")
+    predictor = Predictor(trace, cost_model="bytes")
     one = predictor.predict(short_size(predictor.peak_bytes * 7 // 10))
     moments = trace.timeline(
         one.budget_bytes, plan_ahead=False, options=recoup.Options(cost_model="bytes")
@@ -276,7 +262,7 @@ def test_ops_after_the_last_step_must_fit(tmp_path: Path) -> None:
         train(3)
         torch.ones(1 << 20).mul_(2)
 
-    predictor = Predictor(records_of(record(tmp_path / "run.rtrace", program)))
+    predictor = Predictor(record(tmp_path / "run.rtrace", program))
     assert predictor.peak_bytes >= 4 << 20
     small = predictor.predict("2MiB")
     assert small.status == "out of budget" and "aten::ones" in small.reason and not small.holds
@@ -284,31 +270,31 @@ def test_ops_after_the_last_step_must_fit(tmp_path: Path) -> None:
 
 
 def test_a_limit_on_the_time_ratio(tmp_path: Path) -> None:
-    records = records_of(record(tmp_path / "run.rtrace"))
-    small = short_size(Predictor(records).peak_bytes * 7 // 10)
-    ratio = Predictor(records).predict(small).time_ratio
+    trace = record(tmp_path / "run.rtrace")
+    small = short_size(Predictor(trace).peak_bytes * 7 // 10)
+    ratio = Predictor(trace).predict(small).time_ratio
     assert ratio is not None and ratio > 1.01
-    slow = Predictor(records, max_time_ratio=1.01).predict(small)
+    slow = Predictor(trace, max_time_ratio=1.01).predict(small)
     assert slow.status == "too slow" and "1.01 times" in slow.reason
 
 
 def test_a_spill_tier_allows_smaller_budgets(tmp_path: Path) -> None:
-    records = records_of(record(tmp_path / "run.rtrace"))
-    budget = short_size(Predictor(records).peak_bytes * 4 // 10)
-    assert Predictor(records).predict(budget).status != "ok"
-    spilled = Predictor(records, spill="64MiB", max_time_ratio=1000).predict(budget)
+    trace = record(tmp_path / "run.rtrace")
+    budget = short_size(Predictor(trace).peak_bytes * 4 // 10)
+    assert Predictor(trace).predict(budget).status != "ok"
+    spilled = Predictor(trace, spill="64MiB", max_time_ratio=1000).predict(budget)
     assert spilled.status == "ok" and spilled.time_ratio is not None and spilled.time_ratio > 1
     assert 0 < spilled.spill_peak_bytes <= 64 << 20
     assert spilled.written_step_bytes and spilled.read_step_bytes
 
 
 def test_copies_are_those_of_a_steady_step(tmp_path: Path) -> None:
-    records = records_of(record(tmp_path / "run.rtrace"))
-    predictor = Predictor(records, spill="64MiB", max_time_ratio=1000)
+    trace = record(tmp_path / "run.rtrace")
+    predictor = Predictor(trace, spill="64MiB", max_time_ratio=1000)
     found = predictor.predict(short_size(predictor.peak_bytes * 4 // 10))
-    ends = step_ends(records)[predictor.steady.first_mark : predictor.steady.last_mark + 1]
+    ends = Steps(trace).ends[predictor.steady.first_mark : predictor.steady.last_mark + 1]
     before, after = (
-        trace_of(records[:end]).simulate(
+        first_events(trace, end).simulate(
             found.budget_bytes, spill="64MiB", max_time_ratio=1000, plan_ahead=False
         )
         for end in (ends[0], ends[-1])
@@ -320,12 +306,10 @@ def test_copies_are_those_of_a_steady_step(tmp_path: Path) -> None:
 
 
 def test_the_disk_that_a_tier_needs(tmp_path: Path) -> None:
-    records = [
-        dataclasses.replace(one, cost_ns=20 * one.cost_ns) if isinstance(one, OpRecord) else one
-        for one in records_of(record(tmp_path / "run.rtrace"))
-    ]
+    trace = record(tmp_path / "run.rtrace")
+    trace = changed(trace, op_costs_ns=[20 * op.cost_ns for op in trace.ops()])
     options: dict[str, Any] = {"max_time_ratio": 1000, "cost_model": "bytes"}
-    predictor, alone = Predictor(records, spill="64MiB", **options), Predictor(records, **options)
+    predictor, alone = Predictor(trace, spill="64MiB", **options), Predictor(trace, **options)
     assert predictor.with_tier_speed(DEFAULT_SPEED).predict("3MiB") == predictor.predict("3MiB")
     found = [predictor.predict(short_size(predictor.peak_bytes * share // 10)) for share in (4, 7)]
     uses = tier_use(predictor, alone, found)

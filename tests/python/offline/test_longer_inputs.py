@@ -11,7 +11,6 @@ from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 import recoup
 from recoup.offline.batch_size import largest_batch
 from recoup.offline.scaled_trace import ScaledTrace
-from recoup.offline.trace_file import records_of, trace_of
 from recoup.offline.traces import Trace
 from test_scaled_traces import adamw, record, sizes
 
@@ -115,11 +114,11 @@ def both(
     seen: the length of the recorded inputs that attention sees.
     """
     path, longest = folder / "run.rtrace", factor * length
-    records = records_of(record(path, train(name, length, autocast), BATCH))
+    trace = record(path, train(name, length, autocast), BATCH)
     lengths = (length, longest) if seen is None else (seen, longest * seen // length)
-    scaled = ScaledTrace(records, BATCH, lengths)
+    scaled = ScaledTrace(trace, BATCH, lengths)
     want = record(path, train(name, longest, autocast), 2 * BATCH)
-    return want, trace_of(scaled.records(2 * BATCH))
+    return want, scaled.trace(2 * BATCH)
 
 
 def ratio_of_peaks(both: tuple[Trace, Trace]) -> float:
@@ -160,10 +159,10 @@ def test_another_length_than_a_prime_gives_at_least_the_peak(tmp_path: Path) -> 
 
 
 def test_costs_grow_with_the_length_where_sizes_do(tmp_path: Path) -> None:
-    records = records_of(record(tmp_path / "run.rtrace", train("with matrices", LENGTH), BATCH))
-    longer = ScaledTrace(records, BATCH, (LENGTH, 3 * LENGTH)).records(BATCH)
+    trace = record(tmp_path / "run.rtrace", train("with matrices", LENGTH), BATCH)
+    longer = ScaledTrace(trace, BATCH, (LENGTH, 3 * LENGTH)).trace(BATCH)
     ratios: dict[str, set[int]] = {}
-    for before, after in zip(trace_of(records).ops(), trace_of(longer).ops(), strict=True):
+    for before, after in zip(trace.ops(), longer.ops(), strict=True):
         ratios.setdefault(before.name, set()).add(round(after.cost_ns / before.cost_ns))
     names = ("aten::gelu", "aten::_softmax", "aten::triu", "aten::addcdiv_")
     assert {name: ratios[name] for name in names} == {
@@ -175,22 +174,22 @@ def test_costs_grow_with_the_length_where_sizes_do(tmp_path: Path) -> None:
 
 
 def test_the_same_length_gives_the_same_trace(tmp_path: Path) -> None:
-    records = records_of(record(tmp_path / "run.rtrace", train("with matrices", 64), BATCH))
-    same = trace_of(ScaledTrace(records, BATCH, (64, 64)).records(BATCH))
-    assert same.ops() == trace_of(records).ops()
+    trace = record(tmp_path / "run.rtrace", train("with matrices", 64), BATCH)
+    same = ScaledTrace(trace, BATCH, (64, 64)).trace(BATCH)
+    assert same.ops() == trace.ops()
 
 
 def test_a_length_that_divides_the_width_is_refused(tmp_path: Path) -> None:
-    records = records_of(record(tmp_path / "run.rtrace", train("fused", 64), BATCH))
+    trace = record(tmp_path / "run.rtrace", train("fused", 64), BATCH)
     with pytest.raises(ValueError, match=r"64, the length .* a prime length, such as 61"):
-        ScaledTrace(records, BATCH, (64, 128))
+        ScaledTrace(trace, BATCH, (64, 128))
 
 
 @pytest.mark.parametrize("name", ["fused", "with matrices", "lstm"])
 def test_the_largest_batch_trains_with_the_longest_inputs(name: str, tmp_path: Path) -> None:
     """And so does that with its margin, but not three times the batch."""
     longest, budget = 101, "8MiB"
-    recorded = records_of(record(tmp_path / "run.rtrace", train(name, LENGTH, steps=4), BATCH))
+    recorded = record(tmp_path / "run.rtrace", train(name, LENGTH, steps=4), BATCH)
     found = largest_batch(recorded, batch=BATCH, budget=budget, lengths=(LENGTH, longest)).largest
     assert found.unbudgeted_peak_bytes > 8 << 20
 

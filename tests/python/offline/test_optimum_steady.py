@@ -15,7 +15,7 @@ from recoup.offline.optimum_steady import (
     with_median_costs,
     with_step_end,
 )
-from recoup.offline.trace_file import OpRecord, first_steps, records_of, trace_of
+from recoup.offline.trace_steps import changed, first_steps
 from test_optimum import POLICIES
 
 MIB = 1 << 20
@@ -108,13 +108,9 @@ def training(tmp_path_factory: pytest.TempPathFactory) -> recoup.Trace:
             optimizer.zero_grad()
             model(torch.randn(256, 128)).square().mean().backward()
             optimizer.step()
-    records = [
-        dataclasses.replace(record, cost_ns=10 * record.cost_ns)
-        if isinstance(record, OpRecord)
-        else record
-        for record in records_of(recoup.Trace.read(path))
-    ]
-    return with_median_costs(trace_of(records))
+    trace = recoup.Trace.read(path)
+    slow = changed(trace, op_costs_ns=[10 * op.cost_ns for op in trace.ops()])
+    return with_median_costs(slow)
 
 
 def test_steps_have_equal_costs(training: recoup.Trace) -> None:
@@ -128,7 +124,7 @@ def test_no_steady_run_is_below_the_bound(training: recoup.Trace, percent: int) 
     budget = step.unbudgeted_peak_bytes() * percent // 100
     found = steady_bound(step, budget, TierPrice(), time_limit=20)
     assert found.bound is not None and found.bound >= 1
-    early = trace_of(first_steps(records_of(training), 6))
+    early = first_steps(training, 6)
     ran = 0
     for policy in POLICIES:
         runs = [

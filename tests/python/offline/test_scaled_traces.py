@@ -13,7 +13,6 @@ from recoup.offline.batch_size import LargestBatch, largest_batch
 from recoup.offline.margins import margin_of
 from recoup.offline.scaled_trace import ScaledTrace
 from recoup.offline.suggestions import Predictor
-from recoup.offline.trace_file import Record, records_of, trace_of
 from recoup.offline.traces import Trace
 
 Program = Callable[[int], object]
@@ -130,9 +129,9 @@ PROGRAMS = {
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_scaling_a_prime_batch_gives_all_sizes_exactly(name: str, tmp_path: Path) -> None:
     program, path = PROGRAMS[name], tmp_path / "run.rtrace"
-    scaled = ScaledTrace(records_of(record(path, program, 13)), 13)
+    scaled = ScaledTrace(record(path, program, 13), 13)
     for batch in (26, 52):
-        want, got = record(path, program, batch), trace_of(scaled.records(batch))
+        want, got = record(path, program, batch), scaled.trace(batch)
         assert sizes(got) == sizes(want)
         assert got.unbudgeted_peak_bytes() == want.unbudgeted_peak_bytes()
 
@@ -142,21 +141,21 @@ def test_scaling_a_prime_batch_gives_all_sizes_exactly(name: str, tmp_path: Path
 def test_scaling_any_batch_gives_the_peak(name: str, batch: int, tmp_path: Path) -> None:
     """Within 1 %: in a batch of 8, 16 channels are mistaken for 2 values of each image."""
     program, path = PROGRAMS[name], tmp_path / "run.rtrace"
-    scaled = ScaledTrace(records_of(record(path, program, batch)), batch)
-    want, got = record(path, program, 2 * batch), trace_of(scaled.records(2 * batch))
+    scaled = ScaledTrace(record(path, program, batch), batch)
+    want, got = record(path, program, 2 * batch), scaled.trace(2 * batch)
     peak = want.unbudgeted_peak_bytes()
     assert got.unbudgeted_peak_bytes() == pytest.approx(peak, rel=0.01)
 
 
 def test_scaling_to_a_smaller_batch(tmp_path: Path) -> None:
     path, program = tmp_path / "run.rtrace", PROGRAMS["transformer"]
-    scaled = ScaledTrace(records_of(record(path, program, 26)), 26)
-    assert sizes(trace_of(scaled.records(13))) == sizes(record(path, program, 13))
+    scaled = ScaledTrace(record(path, program, 26), 26)
+    assert sizes(scaled.trace(13)) == sizes(record(path, program, 13))
 
 
 def test_scaling_to_the_same_batch_gives_the_same_trace(tmp_path: Path) -> None:
     trace = record(tmp_path / "run.rtrace", PROGRAMS["convnet"], 8)
-    same = trace_of(ScaledTrace(records_of(trace), 8).records(8))
+    same = ScaledTrace(trace, 8).trace(8)
     assert same.ops() == trace.ops()
     budget = trace.unbudgeted_peak_bytes() * 6 // 10
     want, got = (one.simulate(budget, plan_ahead=False, decisions=True) for one in (trace, same))
@@ -165,7 +164,7 @@ def test_scaling_to_the_same_batch_gives_the_same_trace(tmp_path: Path) -> None:
 
 def test_costs_grow_with_the_batch_where_sizes_do(tmp_path: Path) -> None:
     trace = record(tmp_path / "run.rtrace", PROGRAMS["mlp"], 13)
-    tripled = trace_of(ScaledTrace(records_of(trace), 13).records(39))
+    tripled = ScaledTrace(trace, 13).trace(39)
     ratios = {
         name: {after.cost_ns / before.cost_ns for before, after in zip(*both, strict=True)}
         for name in ("aten::relu", "aten::native_layer_norm", "aten::addcdiv_", "aten::sqrt")
@@ -183,32 +182,30 @@ def test_costs_grow_with_the_batch_where_sizes_do(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> list[Record]:
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Trace:
     path = tmp_path_factory.mktemp("traces") / "run.rtrace"
-    return records_of(record(path, PROGRAMS["mlp"], 13))
+    return record(path, PROGRAMS["mlp"], 13)
 
 
 @pytest.fixture(scope="module")
-def found(recorded: list[Record]) -> LargestBatch:
+def found(recorded: Trace) -> LargestBatch:
     return largest_batch(recorded, batch=13, budget="700KiB", max_time_ratio=1.5)
 
 
-def test_the_largest_batch_fits_and_the_next_does_not(
-    recorded: list[Record], found: LargestBatch
-) -> None:
+def test_the_largest_batch_fits_and_the_next_does_not(recorded: Trace, found: LargestBatch) -> None:
     largest, above = found.largest, found.smallest_too_large
     assert largest.batch > 13 and largest.prediction.holds
     assert largest.prediction.time_ratio is not None and largest.prediction.time_ratio <= 1.5
     assert above is not None and not above.prediction.holds
     assert 1 <= above.batch - largest.batch <= max(1, largest.batch // 100)
     # The figure is the peak of the scaled trace, which does not fit without evictions.
-    scaled = ScaledTrace(recorded, 13).records(largest.batch)
+    scaled = ScaledTrace(recorded, 13).trace(largest.batch)
     assert Predictor(scaled).peak_bytes == largest.unbudgeted_peak_bytes > 700 << 10
 
 
-def test_the_time_of_a_sample(recorded: list[Record], found: LargestBatch) -> None:
+def test_the_time_of_a_sample(recorded: Trace, found: LargestBatch) -> None:
     plain = Predictor(recorded).step_ns / 13
-    scaled = Predictor(ScaledTrace(recorded, 13).records(found.largest.batch))
+    scaled = Predictor(ScaledTrace(recorded, 13).trace(found.largest.batch))
     ratio = found.largest.prediction.time_ratio
     assert ratio is not None
     assert found.largest.sample_time_ratio == pytest.approx(
@@ -216,13 +213,13 @@ def test_the_time_of_a_sample(recorded: list[Record], found: LargestBatch) -> No
     )
 
 
-def test_the_largest_batch_may_be_smaller_than_the_recorded_one(recorded: list[Record]) -> None:
+def test_the_largest_batch_may_be_smaller_than_the_recorded_one(recorded: Trace) -> None:
     peak = Predictor(recorded).peak_bytes
     found = largest_batch(recorded, batch=13, budget=f"{peak * 97 // 100}B", max_time_ratio=1.01)
     assert 1 <= found.largest.batch < 13
 
 
-def test_no_batch_fits(recorded: list[Record]) -> None:
+def test_no_batch_fits(recorded: Trace) -> None:
     with pytest.raises(
         ValueError, match=r"even a batch of 1 does not fit in 50KiB: .*out of budget"
     ):
@@ -262,7 +259,7 @@ def varying(steps: int) -> Program:
 
 
 def test_the_margin_is_enough_for_longer_inputs(tmp_path: Path) -> None:
-    recorded = records_of(record(tmp_path / "run.rtrace", varying(4), 7))
+    recorded = record(tmp_path / "run.rtrace", varying(4), 7)
     found = largest_batch(recorded, batch=7, budget="4MiB", max_time_ratio=4)
     largest = found.largest
     assert largest.margin.spread > 0.2 and largest.larger_batch > 1.35 * largest.batch
@@ -292,7 +289,7 @@ def test_the_first_step_counts_with_the_state_that_it_creates(tmp_path: Path) ->
     trace = record(tmp_path / "run.rtrace", program, 128)
     first = trace.step(0).unbudgeted_peak_bytes()
     later = trace.step(1).unbudgeted_peak_bytes()
-    spread = margin_of(records_of(trace), whole_run=False).spread
+    spread = margin_of(trace, whole_run=False).spread
     state_bytes = 2 * 256 * 257 * 4
     assert spread == pytest.approx((first + state_bytes) / later - 1, rel=0.1)
-    assert margin_of(records_of(trace), whole_run=True).spread == 0
+    assert margin_of(trace, whole_run=True).spread == 0

@@ -6,7 +6,6 @@ made these copies in a replay would place the blocks of later ops elsewhere than
 """
 
 import random
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ import torch
 from torch import nn
 
 import recoup
-from recoup.offline.trace_file import OP_BITS, OpRecord, records_of, trace_of
+from recoup.offline.trace_steps import changed, numbers_of
 
 OPTIONS = recoup.Options(cost_model="bytes", planning="wait")
 
@@ -45,13 +44,7 @@ def train(seed: int) -> list[torch.Tensor]:
 
 
 def without_copies(trace: recoup.Trace) -> recoup.Trace:
-    mask = (1 << OP_BITS) - 1
-    return trace_of(
-        [
-            replace(record, flags=record.flags & mask) if isinstance(record, OpRecord) else record
-            for record in records_of(trace)
-        ]
-    )
+    return changed(trace, op_copies=[0] * trace.op_count)
 
 
 def recorded(path: Path, seed: int) -> recoup.Trace:
@@ -71,8 +64,7 @@ def decisions_of(trace: recoup.Trace, budget: int) -> list[recoup.Decision] | No
 def test_the_copies_of_an_op_are_recorded(tmp_path: Path) -> None:
     trace = recorded(tmp_path / "run.rtrace", 0)
     names = [op.name for op in trace.ops()]
-    ops = [record for record in records_of(trace) if isinstance(record, OpRecord)]
-    copies = {name: op.flags >> OP_BITS for name, op in zip(names, ops, strict=True)}
+    copies = dict(zip(names, numbers_of(trace)["op_copies"], strict=True))
     assert {name: n for name, n in copies.items() if n > 0} == {"aten::native_batch_norm": 2}
 
 
@@ -92,10 +84,6 @@ def test_replays_make_no_copies_in_a_simulation(tmp_path: Path) -> None:
 
 
 def test_more_copies_than_allocations_are_refused(tmp_path: Path) -> None:
-    records = records_of(recorded(tmp_path / "run.rtrace", 0))
-    at = next(i for i, record in enumerate(records) if isinstance(record, OpRecord))
-    op = records[at]
-    assert isinstance(op, OpRecord)
-    records[at] = replace(op, flags=op.flags & 31 | 99 << OP_BITS)
+    trace = recorded(tmp_path / "run.rtrace", 0)
     with pytest.raises(ValueError, match="it makes 99 copies, but its kernel has"):
-        trace_of(records)
+        changed(trace, op_copies=[99] * trace.op_count)

@@ -372,8 +372,8 @@ def test_a_trace_marks_the_begin_and_end_of_parts(tmp_path: Path) -> None:
         fused(lists(3, *"pgmv"))
     kinds = [kind for kind, _, _ in recoup.Trace.read(path)._trace.events()]
     at = kinds.index("parts")
-    assert kinds[at : at + 5] == ["parts", "op", "op", "op", "end of parts"]
-    assert kinds.count("parts") == kinds.count("end of parts") == 1
+    assert kinds[at : at + 5] == ["parts", "op", "op", "op", "parts_end"]
+    assert kinds.count("parts") == kinds.count("parts_end") == 1
 
 
 def test_transposed_weights_need_no_more_memory() -> None:

@@ -24,13 +24,7 @@ from recoup.offline.margins import margin_of, with_margin
 from recoup.offline.overheads import Overheads
 from recoup.offline.suggestions import Predictor, suggest
 from recoup.offline.tier_use import tier_use
-from recoup.offline.trace_file import (
-    SCOPE_EXIT,
-    EventRecord,
-    Record,
-    first_steps,
-    records_of,
-)
+from recoup.offline.trace_steps import Steps, first_steps
 from recoup.offline.traces import Trace
 
 
@@ -38,7 +32,7 @@ from recoup.offline.traces import Trace
 class _Recorded:
     """The data of the predictions."""
 
-    records: list[Record]
+    trace: Trace
     other_bytes: int | None = None
     """Resident bytes of the process other than tensors; None if unknown."""
     exit_code: int = 0
@@ -92,9 +86,8 @@ def _from_file(options: argparse.Namespace) -> _Recorded:
         trace = Trace.read(options.trace)
     except (OSError, ValueError) as error:
         options.fail(str(error))
-    records = records_of(trace)
-    is_whole = any(isinstance(one, EventRecord) and one.tag == SCOPE_EXIT for one in records)
-    return _Recorded(records, whole_run=is_whole)  # the trace ends with the exit of its scope
+    is_whole = any(kind == "scope_exit" for kind, _, _ in Steps(trace).events)
+    return _Recorded(trace, whole_run=is_whole)  # the trace ends with the exit of its scope
 
 
 def _record(options: argparse.Namespace) -> _Recorded:
@@ -116,7 +109,7 @@ def _record(options: argparse.Namespace) -> _Recorded:
             _refuse(options, _ended_abruptly(exit_code), exit_code)
         status: dict[str, Any] = json.loads(status_file.read_bytes())
         _require_steps(options, status, exit_code)
-        records = records_of(Trace.read(trace_file))
+        trace = Trace.read(trace_file)
         if options.keep_trace is not None:
             try:
                 shutil.copyfile(trace_file, options.keep_trace)
@@ -127,9 +120,8 @@ def _record(options: argparse.Namespace) -> _Recorded:
                 sys.exit(NOT_WRITTEN)
     if status["is_over"]:
         exit_code = 0
-        records = first_steps(
-            records, status["marks"]
-        )  # a program that caught StepsHaveEnded ran more
+        # A program that caught StepsHaveEnded ran more.
+        trace = first_steps(trace, status["marks"])
         if status["was_killed"]:
             notes.append(
                 "The program caught the exception that stops it, so it was ended without its "
@@ -139,7 +131,7 @@ def _record(options: argparse.Namespace) -> _Recorded:
         how = f" with exit code {exit_code}" if exit_code else ""
         notes.append(f"The program ended{how} by itself, after {_steps(status)}.")
     return _Recorded(
-        records,
+        trace,
         status["other_bytes"],
         exit_code,
         tuple(notes),
@@ -205,13 +197,13 @@ def _budgets(options: argparse.Namespace, recorded: _Recorded) -> dict[str, Any]
     made["plain_steps_ns"] = recorded.plain_steps_ns
     with Simulations() as simulations:
         made["on_simulation"] = simulations.count
-        predictor = Predictor(recorded.records, spill=options.spill, **made)
+        predictor = Predictor(recorded.trace, spill=options.spill, **made)
         found = suggest(predictor)
-        alone = None if options.spill is None else Predictor(recorded.records, **made)
+        alone = None if options.spill is None else Predictor(recorded.trace, **made)
         without = None
         if alone is not None:
             without = [alone.predict(one.budget) for one in found.predictions]
-        margin = margin_of(recorded.records, whole_run=recorded.whole_run)
+        margin = margin_of(recorded.trace, whole_run=recorded.whole_run)
         advised = [
             None if one is None else with_margin(predictor, one, margin)
             for one in (found.knee, found.least)
@@ -233,7 +225,7 @@ def _budgets(options: argparse.Namespace, recorded: _Recorded) -> dict[str, Any]
 def _batch(options: argparse.Namespace, recorded: _Recorded) -> LargestBatch:
     with Simulations() as simulations:
         found = largest_batch(
-            recorded.records,
+            recorded.trace,
             batch=options.batch,
             budget=options.batch_size_for,
             policy=options.policy,

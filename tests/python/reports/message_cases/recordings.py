@@ -31,6 +31,7 @@ asks().reordered([2, 0, 1])
 recoup.offline.optimum.optimum(trace(), 1 << 20, time_limit=0)
 recoup.offline.optimum_steady.steady_bound(trace(), 1, None, share=2)
 recoup._C.TraceBuilder().add_event("nothing", 0, 0)
+recoup.offline.trace_steps.changed(trace(), op_copies=[])
 recoup.Trace.read("not-there.rtrace")
 trace().write("no/such/folder.rtrace")
 """,
