@@ -81,6 +81,7 @@ PYTHON_LAYERS = (
     "recoup._patching",
     "recoup._memory",
     "recoup._reporting",
+    "recoup.bench.harness",
     "recoup._verify",
     "recoup",
     "recoup.integrations",

@@ -1,18 +1,18 @@
 """Alternatives, measured as policies are, and policies with the same memory as each alternative."""
 
 import inspect
-import statistics
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import recoup
 from recoup.bench.alternatives import Alternative, installed
+from recoup.bench.harness.turns import Ratios, pairs
 from recoup.bench.judge import judged_peak_bytes
 from recoup.bench.nets import Net, net_named
-from recoup.bench.rounds import BitsDifferError
+from recoup.bench.rounds import run_compared
 from recoup.bench.runner import Plan, Results
-from recoup.bench.trial import run_in, run_plainly, step_median, train
+from recoup.bench.trial import compute_overhead, run_plainly, step_median, train
 
 
 def policies_of(plan: Plan) -> list[str]:
@@ -43,17 +43,12 @@ def run_alternatives(
                 yield f"{name}, {alternative.name}"
                 row = _row(net, alternative, plan, results.judged_peaks[name])
                 results.alternatives.append(row)
-                _write(results, out)
+                results.write(out)
             for policy in policies_of(plan) if row["status"] == "ok" else []:
                 if policy not in row["ours"]:
                     yield f"{name}, {policy} in the memory of {alternative.name}"
                     row["ours"][policy] = _ours(net, policy, row["peak_bytes"], plan)
-                    _write(results, out)
-
-
-def _write(results: Results, out: Path | None) -> None:
-    if out is not None:
-        results.write(out)
+                    results.write(out)
 
 
 def _row(net: Net, alternative: Alternative, plan: Plan, plain_peak: int) -> dict[str, Any]:
@@ -72,23 +67,26 @@ def _row(net: Net, alternative: Alternative, plan: Plan, plain_peak: int) -> dic
 def _measured(net: Net, alternative: Alternative, plan: Plan, plain_peak: int) -> dict[str, Any]:
     """Alternates plain runs and runs of the alternative; the first pair warms up."""
     changed = alternative.change(net)
-    ratios: list[float] = []
+    ratios = Ratios()
     firsts: list[float] = []
-    differs: list[str] = []
-    for _ in range(plan.rounds + 1):
-        plain_seconds, plain_bits = train(net, plan.steps, plan.seed)
+
+    def run(_: Any) -> tuple[list[float], dict[str, str]]:
         seconds, bits = train(changed, plan.steps, plan.seed)
-        ratios.append(step_median(seconds) / step_median(plain_seconds))
         firsts.append(seconds[0])
-        differs = [part for part in bits if bits[part] != plain_bits[part]]
+        return seconds, bits
+
+    differs: list[str] = []
+    for plain, ours in pairs(plan.rounds, lambda: train(net, plan.steps, plan.seed), run):
+        ratios.add(step_median(plain[0]), step_median(ours[0]))
+        differs = [part for part in ours[1] if ours[1][part] != plain[1][part]]
     peak = judged_peak_bytes(changed, plan.steps, plan.seed)
     return {
         "status": "ok",
         "note": alternative.note(),
         "peak_bytes": peak,
         "peak_share": peak / plain_peak,
-        "time_ratio": statistics.median(ratios[1:]),
-        "time_ratios": ratios[1:],
+        "time_ratio": ratios.median,
+        "time_ratios": ratios.each,
         "first_seconds": firsts[0],
         "differs": differs,
     }
@@ -96,27 +94,24 @@ def _measured(net: Net, alternative: Alternative, plan: Plan, plain_peak: int) -
 
 def _ours(net: Net, policy: str, budget: int, plan: Plan) -> dict[str, Any]:
     """Measures a policy in that budget. Raises BitsDifferError."""
-    ratios: list[float] = []
-    stats: recoup.Stats | None = None
-    for _ in range(plan.rounds + 1):
-        plain = run_plainly(net, plan.steps, plan.seed)
-        try:
-            trial = run_in(net, plan.steps, plan.seed, budget, policy=policy)
-        except recoup.OutOfBudgetError as error:
-            return {"status": "out of budget", "reason": str(error).partition("\n")[0]}
-        if trial.digest != plain.digest:
-            raise BitsDifferError(
-                f"{net.name} with policy {policy} in {budget:,} bytes: bits differ from plain "
-                "PyTorch"
-            )
-        ratios.append(trial.step_seconds / plain.step_seconds)
-        stats = trial.stats
+    ratios = Ratios()
+    turns = pairs(
+        plan.rounds,
+        lambda: run_plainly(net, plan.steps, plan.seed),
+        lambda plain: run_compared(net, plan.steps, plan.seed, budget, plain, policy=policy),
+    )
+    try:
+        for plain, trial in turns:
+            ratios.add(plain.step_seconds, trial.step_seconds)
+    except recoup.OutOfBudgetError as error:
+        return {"status": "out of budget", "reason": str(error).partition("\n")[0]}
+    stats = trial.stats
     assert stats is not None
     return {
         "status": "ok",
         "bits_equal": True,
-        "time_ratio": statistics.median(ratios[1:]),
-        "time_ratios": ratios[1:],
-        "compute_overhead": (stats.op_ns + stats.replay_cost_ns) / stats.op_ns,
+        "time_ratio": ratios.median,
+        "time_ratios": ratios.each,
+        "compute_overhead": compute_overhead(stats),
         "stats": stats.to_dict(),
     }

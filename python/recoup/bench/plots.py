@@ -1,12 +1,11 @@
 """The papers' plots, and times with their spread: one panel per net, one line per policy."""
 
-import io
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from recoup._reporting.files import write_atomically
+from recoup.bench.harness import pictures
 from recoup.bench.runner import Plan, Results
 
 
@@ -44,19 +43,11 @@ PLOTS = {
 
 def draw(plan: Plan, results: Results, path: Path, what: str) -> None:
     """Draws the plan's cases: one of PLOTS over the memory ratio. Needs matplotlib."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
     plot = PLOTS[what]
     nets, policies = plan.nets, plan.policies
     rows = [row for row in results.rows_of(plan) if row["status"] == "ok"]
-    columns = min(4, max(1, len(nets)))
-    lines = -(-max(1, len(nets)) // columns)
-    figure, axes = pyplot.subplots(
-        lines, columns, figsize=(4 * columns, 3 * lines), squeeze=False, layout="constrained"
-    )
+    lines, columns = pictures.grid(len(nets), 4)
+    figure, axes = pictures.panels(lines, columns, (4 * columns, 3 * lines))
     for panel in axes.flat[len(nets) :]:
         panel.set_axis_off()
     for net, panel in zip(nets, axes.flat, strict=False):
@@ -71,12 +62,7 @@ def draw(plan: Plan, results: Results, path: Path, what: str) -> None:
         panel.set_ylabel(plot.label)
     handles, labels = axes.flat[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=6, fontsize=8)
-    # No time or version in the file, so that equal data gives an equal picture.
-    metadata = {"Software": None} if path.suffix == ".png" else None
-    picture = io.BytesIO()
-    figure.savefig(picture, dpi=130, format=path.suffix[1:], metadata=metadata)
-    pyplot.close(figure)
-    write_atomically(path, picture.getvalue())
+    pictures.save(figure, path, 130)
 
 
 def _draw_policy(

@@ -13,7 +13,7 @@ from typing import Any, ParamSpec
 import recoup
 from recoup.bench.nets import Net
 from recoup.bench.simulated import FEASIBLE_RATIO
-from recoup.bench.trial import Trial, run_in, run_plainly
+from recoup.bench.trial import Trial, compute_overhead, run_in, run_plainly
 
 _P = ParamSpec("_P")
 
@@ -45,6 +45,22 @@ def plain_seconds(before: Timed, after: Timed, at: float) -> float:
     return (1 - share) * before.trial.step_seconds + share * after.trial.step_seconds
 
 
+def run_compared(
+    net: Net, steps: int, seed: int, budget: int, plain: Trial, **options: Any
+) -> Trial:
+    """Trains in a budget; options: those of `recoup.budget`.
+
+    Raises OutOfBudgetError, and BitsDifferError if the bits of `plain` differ.
+    """
+    trial = run_in(net, steps, seed, budget, **options)
+    if trial.digest != plain.digest:
+        said = "".join(f" with {name} {value}" for name, value in options.items())
+        raise BitsDifferError(
+            f"{net.name}{said} in {budget:,} bytes: bits differ from plain PyTorch"
+        )
+    return trial
+
+
 def run_round(
     net: Net, steps: int, seed: int, rows: list[dict[str, Any]], before: Timed
 ) -> Generator[str, None, Timed]:
@@ -58,15 +74,10 @@ def run_round(
         yield f"{net.name}, {row['policy']}, {100 * row['share']:g}%"
         policy, budget = row["policy"], row["budget_bytes"]
         try:
-            found = timed(run_in, net, steps, seed, budget, policy=policy)
+            found = timed(run_compared, net, steps, seed, budget, before.trial, policy=policy)
         except recoup.OutOfBudgetError as error:
             row |= {"status": "out of budget", "reason": str(error).partition("\n")[0]}
             continue
-        if found.trial.digest != before.trial.digest:
-            raise BitsDifferError(
-                f"{net.name} with policy {policy} in {budget:,} bytes: bits differ from plain "
-                "PyTorch"
-            )
         ran.append((row, found))
     after = timed(run_plainly, net, steps, seed)
     if after.trial.digest != before.trial.digest:
@@ -79,7 +90,7 @@ def run_round(
 
 def _describe(row: dict[str, Any], stats: recoup.Stats | None) -> None:
     assert stats is not None
-    overhead = (stats.op_ns + stats.replay_cost_ns) / stats.op_ns
+    overhead = compute_overhead(stats)
     if overhead > FEASIBLE_RATIO:
         row["status"] = "too slow"
     row |= {

@@ -1,21 +1,18 @@
 """Measures nets under policies and budgets, and adds each case to a file of results."""
 
-import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
 import recoup
-from recoup.bench import result_file
+from recoup.bench.harness import results as harness
 from recoup.bench.nets import net_named
 from recoup.bench.rounds import CASES, run_round, timed
 from recoup.bench.simulated import layout_row, least_budget, whole_budget
 from recoup.bench.trial import record, run_plainly
-
-BENCHMARK = "bench"
 
 
 @dataclass(frozen=True)
@@ -41,10 +38,10 @@ class Plan:
 
 
 @dataclass
-class Results:
+class Results(harness.Results):
     """All results so far."""
 
-    settings: dict[str, Any]
+    command: ClassVar[str] = "recoup bench"
     rows: list[dict[str, Any]] = field(default_factory=list)
     """A row per case. `status` is None until all rounds have run, or one round decides the case:
     then "ok", "out of budget" or "too slow"."""
@@ -74,9 +71,6 @@ class Results:
             plan.rounds if row["status"] else len(row["time_ratios"]) for row in self.rows_of(plan)
         )
 
-    def write(self, path: Path) -> None:
-        result_file.write(path, BENCHMARK, asdict(self))
-
 
 def settings_of(plan: Plan) -> dict[str, Any]:
     """Settings that all results in one file must share."""
@@ -84,7 +78,7 @@ def settings_of(plan: Plan) -> dict[str, Any]:
         "steps": plan.steps,
         "rounds": plan.rounds,
         "seed": plan.seed,
-        **result_file.versions(),
+        **harness.versions(),
         **({} if plan.device == "cpu" else {"device": _described(plan.device)}),
     }
 
@@ -100,18 +94,14 @@ def open_results(path: Path | None, plan: Plan) -> Results:
 
     Raises ValueError if the file is no result file or was measured with other settings.
     """
-    settings = settings_of(plan)
-    if path is None or not path.exists():
-        return Results(settings)
-    return result_file.read(path, BENCHMARK, Results, settings)
+    return Results.open(path, settings_of(plan))
 
 
 def recorded(name: str, plan: Plan) -> recoup.Trace:
     """The trace of a net's training, after one run that warms up."""
     net = net_named(name, plan.device)
     run_plainly(net, plan.steps, plan.seed)
-    with tempfile.TemporaryDirectory() as folder:
-        return record(net, plan.steps, plan.seed, Path(folder) / "run.rtrace")
+    return record(net, plan.steps, plan.seed)
 
 
 def run_all(plan: Plan, results: Results, out: Path | None) -> Iterator[str]:
@@ -127,8 +117,7 @@ def run_all(plan: Plan, results: Results, out: Path | None) -> Iterator[str]:
         for policy in plan.policies:
             yield f"{name}, {policy}: simulating"
             _simulate(trace, name, policy, peak, plan, results)
-        if out is not None:
-            results.write(out)
+        results.write(out)
         yield f"{name}: plain"
         net = net_named(name, plan.device)
         plain = timed(run_plainly, net, plan.steps, plan.seed)
@@ -137,8 +126,7 @@ def run_all(plan: Plan, results: Results, out: Path | None) -> Iterator[str]:
             for row in group:
                 if not row["status"] and len(row["time_ratios"]) == plan.rounds:
                     row["status"] = "ok"
-            if out is not None:
-                results.write(out)
+            results.write(out)
 
 
 def _simulate(

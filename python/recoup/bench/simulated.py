@@ -41,10 +41,22 @@ def _least(peak: int, low: int, high: int, does: Callable[[int], bool]) -> int |
     """Bisects between two percentages of the peak; `low` must fail. None if `high` fails."""
     if not does(peak * high // 100):
         return None
-    while high - low > 1:
+    _, enough = bisect(low, high, lambda percent: does(peak * percent // 100))
+    return peak * enough // 100
+
+
+def bisect(
+    low: int, high: int, works: Callable[[int], bool], *, resolution: float = 0.0
+) -> tuple[int, int]:
+    """(too small, enough), whose difference is 1 or at most `resolution` times the latter.
+
+    low: a number that is too small.
+    high: a number that is enough.
+    """
+    while high - low > max(1, resolution * high):
         middle = (low + high) // 2
-        low, high = (low, middle) if does(peak * middle // 100) else (middle, high)
-    return peak * high // 100
+        low, high = (low, middle) if works(middle) else (middle, high)
+    return low, high
 
 
 def layout_row(trace: recoup.Trace, policy: str, budget: int) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import contextlib
 import gc
 import hashlib
 import statistics
+import tempfile
 import time
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 import recoup
@@ -38,32 +39,59 @@ class Trial:
     """The run's counters; None if it was plain."""
 
 
-def train(net: Net, steps: int, seed: int) -> tuple[list[float], dict[str, str]]:
-    """Seconds of each step, and a digest of each kind of result: losses, parameters, and so on."""
+@dataclass(frozen=True)
+class Trained:
+    """A training that has ended."""
+
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    losses: list[float]
+    """The loss of each step."""
+    seconds: list[float]
+    """Time of each step, in seconds."""
+
+    def digests(self) -> dict[str, str]:
+        """A digest of each kind of result: losses, parameters, and so on."""
+        parameters = list(self.model.parameters())
+        states = [value for state in self.optimizer.state.values() for value in state.values()]
+        return {
+            "losses": hashlib.sha256(repr(self.losses).encode()).hexdigest(),
+            "parameters": _digest(parameters),
+            "buffers": _digest(self.model.buffers()),
+            "gradients": _digest(each.grad for each in parameters if each.grad is not None),
+            "optimizer": _digest(state for state in states if isinstance(state, Tensor)),
+        }
+
+
+def run_steps(
+    net: Net, steps: int, seed: int, *, before: Callable[[int], None] = lambda step: None
+) -> Trained:
+    """Trains a net with AdamW.
+
+    before: called with the number of each step, from 0, before it starts.
+    """
     torch.manual_seed(seed)
     model = net.make().train().to(net.device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     chance = torch.Generator().manual_seed(seed + 1)
-    seconds = []
-    losses = []
-    for _ in range(steps):
+    trained = Trained(model, optimizer, [], [])
+    for step in range(steps):
+        before(step)
         start = time.perf_counter()
         batch = tree_map_only(Tensor, lambda part: part.to(net.device), net.batch(chance))
         loss = net.loss(model, batch)
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
-        losses.append(loss.item())
-        seconds.append(time.perf_counter() - start)
-    states = [value for state in optimizer.state.values() for value in state.values()]
-    gradients = [parameter.grad for parameter in model.parameters()]
-    return seconds, {
-        "losses": hashlib.sha256(repr(losses).encode()).hexdigest(),
-        "parameters": _digest(model.parameters()),
-        "buffers": _digest(model.buffers()),
-        "gradients": _digest(gradient for gradient in gradients if gradient is not None),
-        "optimizer": _digest(state for state in states if isinstance(state, Tensor)),
-    }
+        trained.losses.append(loss.item())
+        trained.seconds.append(time.perf_counter() - start)
+    return trained
+
+
+def train(net: Net, steps: int, seed: int) -> tuple[list[float], dict[str, str]]:
+    """Seconds of each step, and a digest of each kind of result: losses, parameters, and so on."""
+    trained = run_steps(net, steps, seed)
+    return trained.seconds, trained.digests()
 
 
 def _digest(tensors: Iterable[Tensor]) -> str:
@@ -74,6 +102,11 @@ def _digest(tensors: Iterable[Tensor]) -> str:
         for piece in pieces(tensor.detach().cpu()):
             sha.update(piece)
     return sha.hexdigest()
+
+
+def trial_of(trained: Trained, stats: recoup.Stats | None = None) -> Trial:
+    """The trial of a training; digests its results. stats: the counters of its run in a budget."""
+    return _trial(trained.seconds, trained.digests(), stats)
 
 
 def _trial(seconds: list[float], bits: dict[str, str], stats: recoup.Stats | None) -> Trial:
@@ -88,7 +121,7 @@ def step_median(seconds: list[float]) -> float:
 
 def run_plainly(net: Net, steps: int, seed: int) -> Trial:
     """Trains without recoup."""
-    return _trial(*train(net, steps, seed), None)
+    return trial_of(run_steps(net, steps, seed))
 
 
 def run_in(net: Net, steps: int, seed: int, budget: int, **options: Any) -> Trial:
@@ -127,8 +160,15 @@ def call_in(
         gc.collect()
 
 
-def record(net: Net, steps: int, seed: int, path: Path) -> recoup.Trace:
-    """The trace of a training without evictions."""
-    with recoup.trace(path, device=net.device):
-        train(net, steps, seed)
-    return recoup.Trace.read(path)
+def compute_overhead(stats: recoup.Stats) -> float:
+    """Op time and replays over op time, as the papers report it."""
+    return (stats.op_ns + stats.replay_cost_ns) / stats.op_ns
+
+
+def record(net: Net, steps: int, seed: int, path: Path | None = None) -> recoup.Trace:
+    """The trace of a training without evictions; path: its file, None: it is not kept."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = path or Path(folder) / "run.rtrace"
+        with recoup.trace(file, device=net.device):
+            train(net, steps, seed)
+        return recoup.Trace.read(file)

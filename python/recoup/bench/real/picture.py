@@ -1,11 +1,10 @@
 """Time and memory of every net over its budget: two panels for each net."""
 
-import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from recoup._reporting.files import write_atomically
+from recoup.bench.harness import pictures
 from recoup.bench.real.results import Plan, Results
 from recoup.bench.real.summary import Line, Summary, summaries
 from recoup.bench.real.ways import CHECKPOINT, PLAIN, RECOUP, TIER
@@ -31,21 +30,10 @@ _MOST = 3.0
 
 def draw(plan: Plan, results: Results, path: Path) -> None:
     """Draws the picture. Needs matplotlib."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
     nets = list(summaries(plan, results))
-    columns = min(_COLUMNS, max(1, len(nets)))
-    rows = -(-max(1, len(nets)) // columns)
-    figure, axes = pyplot.subplots(
-        2 * rows,
-        columns,
-        figsize=(3.6 * columns, 3.9 * rows),
-        height_ratios=[2, 1] * rows,
-        squeeze=False,
-        layout="constrained",
+    rows, columns = pictures.grid(len(nets), _COLUMNS)
+    figure, axes = pictures.panels(
+        2 * rows, columns, (3.6 * columns, 3.9 * rows), height_ratios=[2, 1] * rows
     )
     for panel in axes.flat:
         panel.set_visible(False)
@@ -65,12 +53,7 @@ def draw(plan: Plan, results: Results, path: Path) -> None:
         fontsize=8,
         frameon=False,
     )
-    # No time or version in the file, so that equal data gives an equal picture.
-    metadata = {"Software": None} if path.suffix == ".png" else None
-    picture = io.BytesIO()
-    figure.savefig(picture, dpi=110, format=path.suffix[1:], metadata=metadata)
-    pyplot.close(figure)
-    write_atomically(path, picture.getvalue())
+    pictures.save(figure, path, 110)
 
 
 def _draw_time(panel: Any, net: Summary) -> None:

@@ -1,15 +1,14 @@
 """Results of the bench at real size: one row per case, with one run per round."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from recoup.bench import result_file
+from recoup.bench.harness import results as harness
 from recoup.bench.nets.real import real_net_named
 from recoup.bench.real.ways import CHECKPOINT, PLAIN, RECOUP, TIER, Way
 
-BENCHMARK = "bench --size real"
 _WITH_TIER = (0.25, 0.2)
 """Further shares for cases with a tier, which are below the state of most nets."""
 _HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
@@ -44,10 +43,10 @@ class Plan:
 
 
 @dataclass
-class Results:
+class Results(harness.Results):
     """All results so far."""
 
-    settings: dict[str, Any]
+    command: ClassVar[str] = "recoup bench --size real"
     peaks: dict[str, dict[str, int]] = field(default_factory=dict)
     """By net, then by way, plain or checkpoint: maximum bytes of tensors at any time."""
     digests: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -74,9 +73,6 @@ class Results:
         first = self.digests.setdefault(net, digests)
         return [part for part, bits in first.items() if digests[part] != bits]
 
-    def write(self, path: Path) -> None:
-        result_file.write(path, BENCHMARK, asdict(self))
-
 
 def open_results(path: Path | None, plan: Plan) -> Results:
     """The results in the file, which can be continued also with more rounds, or new ones.
@@ -86,12 +82,10 @@ def open_results(path: Path | None, plan: Plan) -> Results:
     settings = {
         "steps": plan.steps,
         "seed": plan.seed,
-        **result_file.versions(),
+        **harness.versions(),
         "huge_pages": _huge_pages(),
     }
-    if path is None or not path.exists():
-        return Results(settings)
-    return result_file.read(path, BENCHMARK, Results, settings)
+    return Results.open(path, settings)
 
 
 def _huge_pages() -> str:

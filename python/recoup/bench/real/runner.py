@@ -1,9 +1,7 @@
 """Runs every case of a plan once per round, each in a process of its own."""
 
 import json
-import signal
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -11,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from recoup.bench.harness.processes import call
 from recoup.bench.real.results import Plan, Results
 from recoup.bench.real.ways import CHECKPOINT, DEFAULT, Way, environment_of, is_installed
 from recoup.bench.real.worker import Job
@@ -37,7 +36,7 @@ def run_all(plan: Plan, results: Results, out: Path | None) -> Iterator[str]:
                     found.append(_run(plan, results, way, row))
                 if way in (DEFAULT, CHECKPOINT) and way.name not in results.peaks.get(net, {}):
                     found.append(_find_peak(plan, results, way, net))
-                if found and out is not None:
+                if found:
                     results.write(out)
                 for what in found:
                     yield f"round {number + 1}, {net}, {what}{_left(plan, results)}"
@@ -111,25 +110,15 @@ def _patience(results: Results, way: Way, net: str) -> float | None:
 def _call(job: Job, way: Way, patience: float | None) -> dict[str, Any]:
     """The worker's output. Raises RuntimeError if it fails."""
     command = [sys.executable, "-m", "recoup.bench.real.worker", json.dumps(asdict(job))]
-    try:
-        done = subprocess.run(
-            command,
-            env=environment_of(way),
-            capture_output=True,
-            text=True,
-            timeout=patience,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
+    ended = call(command, patience, environment_of(way))
+    if ended.status is None:
         return {"status": "too slow", "note": f"more than {FEASIBLE_RATIO:g} times plain PyTorch"}
-    if done.returncode < 0:
-        ended = signal.Signals(-done.returncode).name
-        raise RuntimeError(f"{job.net}, {way.name}: ended by {ended}, possibly for lack of memory")
-    if done.returncode > 0:
-        last = done.stderr.strip().splitlines()[-1:]
-        raise RuntimeError(f"{job.net}, {way.name}: failed: {''.join(last)}")
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    if ended.status < 0:
+        name = ended.signal_name
+        raise RuntimeError(f"{job.net}, {way.name}: ended by {name}, possibly for lack of memory")
+    if ended.status > 0:
+        raise RuntimeError(f"{job.net}, {way.name}: failed: {ended.reason}")
+    return ended.result()
 
 
 def _left(plan: Plan, results: Results) -> str:

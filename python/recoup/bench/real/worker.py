@@ -18,7 +18,7 @@ import recoup
 from recoup.bench.blocks import in_segments
 from recoup.bench.nets import Net
 from recoup.bench.nets.real import real_net_named
-from recoup.bench.trial import call_in, train
+from recoup.bench.trial import call_in, compute_overhead, train
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def _described(stats: recoup.Stats) -> dict[str, Any]:
         "evicted_bytes": stats.evicted_bytes,
         "written_bytes": stats.spilled_bytes,
         "read_bytes": stats.fetched_bytes,
-        "compute_overhead": (stats.op_ns + stats.replay_cost_ns) / stats.op_ns,
+        "compute_overhead": compute_overhead(stats),
     }
 
 
