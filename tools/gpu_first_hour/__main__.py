@@ -73,7 +73,7 @@ def main() -> int:
         settings |= {"rehearsal": options.rehearsal, "device": device}
         if options.again and options.part is None and options.only is None:
             path.unlink(missing_ok=True)
-        known = results.read(path, settings)
+        known = results.Outcomes.open(path, settings)
     except (RuntimeError, ValueError) as error:
         print(f"gpu_first_hour: {error}", file=sys.stderr)
         return 2

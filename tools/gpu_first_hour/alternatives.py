@@ -11,15 +11,16 @@ from functools import partial
 from typing import Any
 
 import torch
-from budgets import GIB, PAIRS, STEPS
+from budgets import GIB, STEPS
 from nets import net_named
 from rows import report, settings
 from torch import nn
 from torch.utils.checkpoint import checkpoint
-from training import Job, Pairs
+from training import PAIRS, Job, compare
 
 import gpu
 import recoup
+from recoup.bench.harness.turns import Ratios, pairs
 
 
 class Checkpointed(nn.Module):
@@ -81,40 +82,24 @@ def main() -> int:
     job = Job(net, device, 4 if tiny else STEPS, net.batch)
     other = replace(job, change=way_of(way, net.chains, tiny))
     plain_peak, other_peak = peak_of(job), peak_of(other)
-    pairs = Pairs([], [])
-    for at in range(PAIRS + 1):
-        base, theirs = job.plainly(), other.plainly()
-        if at > 0:
-            pairs.plain.append(base.seconds)
-            pairs.ours.append(theirs.seconds)
-            bits = "equal" if base.digest == theirs.digest else "differ"
-            share = other_peak / plain_peak
-            report(way, bits=bits, **{"GiB": other_peak / GIB}, of_plain=share, **pairs.figures())
-    return _in_that_memory(job, way, other_peak, plain_peak)
-
-
-def _in_that_memory(job: Job, way: str, budget: int, plain_peak: int) -> int:
-    plain = job.plainly()
-    repeats = job.plainly().digest == plain.digest
+    of_plain = other_peak / plain_peak
+    ratios = Ratios()
+    for base, theirs in pairs(PAIRS, job.plainly, lambda _: other.plainly()):
+        ratios.add(base.seconds, theirs.seconds)
+        bits = "equal" if base.digest == theirs.digest else "differ"
+        figures = {"GiB": other_peak / GIB, "of_plain": of_plain, **ratios.figures()}
+        report(way, bits=bits, **figures)
     name = f"recoup in the memory of {way}"
-    pairs = Pairs([], [])
-    for at in range(PAIRS + 1):
-        base = job.plainly()
-        try:
-            ours, _ = job.in_budget(budget)
-        except recoup.OutOfBudgetError:
-            report(name, **{"GiB": budget / GIB}, result="out of budget")
-            return 0
-        if ours.digest != plain.digest and repeats:
-            print("bits of recoup differ from those of a plain training")
-            return 1
-        if at > 0:
-            pairs.plain.append(base.seconds)
-            pairs.ours.append(ours.seconds)
-            bits = "equal" if ours.digest == plain.digest else "plain runs differ too"
-            figures = {"GiB": budget / GIB, "of_plain": budget / plain_peak, **pairs.figures()}
-            report(name, bits=bits, **figures)
-    return 0
+    try:
+        for found in compare(job, other_peak):
+            figures = {"GiB": other_peak / GIB, "of_plain": of_plain, **found.ratios.figures()}
+            report(name, bits=found.bits, **figures)
+    except recoup.OutOfBudgetError:
+        report(name, **{"GiB": other_peak / GIB}, result="out of budget")
+        return 0
+    if found.differs:
+        print("bits of recoup differ from those of a plain training")
+    return int(found.differs)
 
 
 if __name__ == "__main__":

@@ -19,8 +19,8 @@ import gpu
 from recoup._memory.device_memory import free_bytes, outside_bytes
 
 STEPS = 3
-TIME_SHARE = 0.9
-"""Share of the time limit after which the search ends with the largest batch that fits so far."""
+TIME_FRACTION = 0.9
+"""Part of the time limit after which the search ends with the largest batch that fits so far."""
 DOUBLE_BYTES = 32 * gpu.MIB
 """Memory of the double in a rehearsal, which a few doublings exceed."""
 RESOLUTION = 0.06
@@ -99,7 +99,7 @@ def main() -> int:
     first = net.batch
     attempt = tries(lambda batch: Job(net, device, STEPS, batch), way)
     search = Search(first, attempt)
-    stop_after(TIME_SHARE * told["seconds"], search)
+    stop_after(TIME_FRACTION * told["seconds"], search)
     found = search.run()
     report("largest", batch=found)
     if found == 0:

@@ -8,12 +8,11 @@ from typing import Any
 
 from nets import net_named
 from rows import report, settings
-from training import Job, Pairs, spill_of
+from training import Job, compare, spill_of
 
 import gpu
 import recoup
 
-PAIRS = 5
 STEPS = 8
 GIB = 1 << 30
 
@@ -26,33 +25,21 @@ def main() -> int:
     spill: dict[str, Any] = {"spill": spill_of(tiny)} if told.get("spill") else {}
     # An op on a list needs all of it at once, for which a small budget with a tier has no room.
     job = Job(net, device, 4 if tiny else STEPS, net.batch, foreach=not spill)
-    plain = job.plainly()
-    repeats = job.plainly().digest == plain.digest
     peak = job.peak_bytes()
-    budget = peak * told["share"] // 100
-    name = f"{told['share']} %" + (" with pinned memory" if spill else "")
+    budget = peak * told["percent"] // 100
+    name = f"{told['percent']} %" + (" with pinned memory" if spill else "")
     common = {"plain GiB": peak / GIB, "budget GiB": budget / GIB}
-    pairs = Pairs([], [])
-    same = True
-    for at in range(PAIRS + 1):
-        base = job.plainly()
-        try:
-            ours, stats = job.in_budget(budget, **spill)
-        except recoup.OutOfBudgetError as error:
-            least = {"needs GiB": error.least_bytes / GIB} if error.least_bytes else {}
-            report(name, **common, result="out of budget", **least)
-            return 0
-        same = same and ours.digest == plain.digest
-        if at == 0:  # the first pair warms up
-            continue
-        pairs.plain.append(base.seconds)
-        pairs.ours.append(ours.seconds)
-        bits = "equal" if same else "differ" if repeats else "plain runs differ too"
-        report(name, bits=bits, **common, **pairs.figures(), **a_step(stats, job.steps))
-    if repeats and not same:
+    try:
+        for found in compare(job, budget, **spill):
+            figures = found.ratios.figures() | a_step(found.stats, job.steps)
+            report(name, bits=found.bits, **common, **figures)
+    except recoup.OutOfBudgetError as error:
+        least = {"needs GiB": error.least_bytes / GIB} if error.least_bytes else {}
+        report(name, **common, result="out of budget", **least)
+        return 0
+    if found.differs:
         print(f"{net.name} in {name}: bits differ from those of a plain training")
-        return 1
-    return 0
+    return int(found.differs)
 
 
 def a_step(stats: recoup.Stats, steps: int) -> dict[str, Any]:

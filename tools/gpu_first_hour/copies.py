@@ -11,13 +11,12 @@ from budgets import GIB, a_step
 from nets import net_named
 from rows import report, settings
 from torch.autograd import DeviceType
-from training import Job, Pairs, spill_of
+from training import Job, compare, spill_of
 
 import gpu
-import recoup
 
 ROUNDS = 5
-SHARE = 40
+PERCENT = 40
 """Budget in percent of the peak: so small that most values kept for backward are copied."""
 
 Interval = tuple[float, float]
@@ -59,7 +58,7 @@ def bandwidth(device: torch.device, size: int) -> None:
 
 
 def hidden_by_kernels(train: Callable[[], Any]) -> dict[str, Any]:
-    """Time of copies by PyTorch's profiler, and the share of it during which kernels ran."""
+    """Time of copies by PyTorch's profiler, and the fraction of it during which kernels ran."""
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
@@ -109,25 +108,17 @@ def main() -> int:
     gpu.make_repeatable(net.repeatable)
     job = Job(net, device, 4 if tiny else 8, net.batch, foreach=False)
     spill = spill_of(tiny)
-    plain = job.plainly()
-    budget = job.peak_bytes() * SHARE // 100
-    pairs = Pairs([], [])
-    stats: recoup.Stats | None = None
-    for at in range(ROUNDS + 1):
-        base = job.plainly()
-        ours, stats = job.in_budget(budget, spill=spill)
-        if ours.digest != plain.digest == base.digest:
-            print("bits differ from those of a plain training")
-            return 1
-        if at > 0:
-            pairs.plain.append(base.seconds)
-            pairs.ours.append(ours.seconds)
-    assert stats is not None
+    budget = job.peak_bytes() * PERCENT // 100
+    *_, found = compare(job, budget, spill=spill)
+    if found.differs:
+        print("bits differ from those of a plain training")
+        return 1
+    stats = found.stats
     moved = (stats.spilled_bytes + stats.fetched_bytes) / job.steps
-    step = statistics.median(pairs.ours)
+    step = statistics.median(found.ratios.ours)
     report(
-        f"gpt2 in {SHARE} % with pinned memory",
-        **pairs.figures(),
+        f"gpt2 in {PERCENT} % with pinned memory",
+        **found.ratios.figures(),
         **a_step(stats, job.steps),
         moved_gib=moved / GIB,
         gb_per_second=moved / step / 1e9,

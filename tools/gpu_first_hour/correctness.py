@@ -63,10 +63,10 @@ def run(device: str, words: Words) -> tuple[str, str, float]:
     expandable = words[0] == EXPANDABLE
     command = (sys.executable, WORKER, device, *words[expandable:])
     environment = EXPANDABLE_SEGMENTS if expandable else {}
-    worked = workers.run(" ".join(words), command, SECONDS, environment, TESTS)
-    if worked.result == "ok" and worked.output.strip():
-        return "skipped", worked.output.strip()[:300], worked.seconds
-    return worked.result, worked.reason, worked.seconds
+    ended = workers.run(" ".join(words), command, SECONDS, environment, TESTS)
+    if ended.status == 0 and ended.output.strip():
+        return "skipped", ended.output.strip()[:300], ended.seconds
+    return ended.result_name, ended.reason[:300], ended.seconds
 
 
 def main() -> int:

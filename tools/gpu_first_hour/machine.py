@@ -3,13 +3,11 @@
 After a driver error a process that uses CUDA is unusable, and this script must continue.
 """
 
-import json
-import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
+from harness import ROOT, call
+
 _SECONDS = 120
 _PROGRAM = """
 import json, platform, os, torch
@@ -34,15 +32,10 @@ print(json.dumps(found))
 
 def look() -> dict[str, Any]:
     """The machine's properties. Raises RuntimeError if this Python cannot import PyTorch."""
-    done = subprocess.run(
-        [sys.executable, "-c", _PROGRAM],
-        capture_output=True, text=True, timeout=_SECONDS, check=False,
-    )  # fmt: skip
-    if done.returncode != 0:
-        last = (done.stderr.strip().splitlines() or ["no words"])[-1]
-        raise RuntimeError(f"{sys.executable} has no PyTorch that can be imported: {last}")
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found | {"driver": _driver(), "commit": _commit()}
+    ended = call([sys.executable, "-c", _PROGRAM], _SECONDS)
+    if ended.reason:
+        raise RuntimeError(f"{sys.executable} has no PyTorch that can be imported: {ended.reason}")
+    return ended.result() | {"driver": _driver(), "commit": _commit()}
 
 
 def _driver() -> str:
@@ -55,7 +48,7 @@ def _commit() -> str:
 
 def _first_line(command: list[str]) -> str:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    except (OSError, subprocess.SubprocessError):
+        ended = call(command, 60)
+    except OSError:
         return "unknown"
-    return (done.stdout.strip().splitlines() or ["unknown"])[0]
+    return ended.output.partition("\n")[0] if ended.status == 0 else "unknown"

@@ -6,7 +6,7 @@ from typing import Any
 
 import plan
 import results
-from results import Outcome, Results
+from results import Outcome, Outcomes
 
 _COLOURS = {
     results.OK: "#1a7f37",
@@ -25,7 +25,7 @@ h2 { margin-top: 2rem } .quiet { color: #57606a }
 """
 
 
-def render(found: Results) -> str:
+def render(found: Outcomes) -> str:
     tables: dict[str, list[plan.Check]] = {}
     for check in plan.CHECKS:
         if check.name in found.outcomes:
@@ -40,7 +40,7 @@ def render(found: Results) -> str:
     )
 
 
-def _notice(found: Results) -> str:
+def _notice(found: Outcomes) -> str:
     if not found.settings.get("rehearsal"):
         return ""
     return (
@@ -49,7 +49,7 @@ def _notice(found: Results) -> str:
     )
 
 
-def _overview(found: Results) -> str:
+def _overview(found: Outcomes) -> str:
     rows = [
         (check.part, check.name, *_brief(found.outcomes.get(check.name))) for check in plan.CHECKS
     ]
@@ -66,7 +66,7 @@ def _brief(outcome: Outcome | None) -> tuple[str, str, str]:
     return outcome.status, f"{outcome.seconds:.0f}", outcome.reason[:200]
 
 
-def _section(title: str, checks: list[plan.Check], found: Results) -> str:
+def _section(title: str, checks: list[plan.Check], found: Outcomes) -> str:
     """One table with the rows of all these checks, and the errors of each."""
     outcomes = [found.outcomes[check.name] for check in checks]
     states = ", ".join(_coloured(state) for state in dict.fromkeys(o.status for o in outcomes))

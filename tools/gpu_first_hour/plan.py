@@ -11,9 +11,9 @@ LEAST_SECONDS = 10
 """A check does not start with less time left."""
 
 NETS = ("gpt2", "resnet50")
-SHARES = (100, 70, 50, 35)
+PERCENTS = (100, 70, 50, 35)
 """Budgets, in percent of the memory of a plain training."""
-SHARE_WITH_TIER = 25
+PERCENT_WITH_TIER = 25
 
 
 @dataclass(frozen=True)
@@ -84,23 +84,23 @@ def _second_part() -> Iterator[Check]:
         "What it costs to be watched when nothing is evicted: ops of three sizes, and a step.",
     )
     for net in NETS:
-        for share in SHARES:
+        for percent in PERCENTS:
             yield Check(
-                f"{net} in {share} %",
+                f"{net} in {percent} %",
                 2,
                 "budgets.py",
                 75,
                 f"Time of a step of {net} in budgets, over a plain one; bits compared.",
-                {"net": net, "share": share},
+                {"net": net, "percent": percent},
                 table=f"{net} in budgets",
             )
         yield Check(
-            f"{net} in {SHARE_WITH_TIER} % with pinned memory",
+            f"{net} in {PERCENT_WITH_TIER} % with pinned memory",
             2,
             "budgets.py",
             75,
             f"The same of {net} with a spill tier in pinned memory of the host.",
-            {"net": net, "share": SHARE_WITH_TIER, "spill": True},
+            {"net": net, "percent": PERCENT_WITH_TIER, "spill": True},
             table=f"{net} in budgets",
         )
 
@@ -118,7 +118,7 @@ def _third_part() -> Iterator[Check]:
         yield from (_largest_batch(net, way) for way in ("plain", "recoup"))
     for net in NETS:
         about = f"Kernels, copies and calls of the runtime in a step of {net}, plain and in 50 %."
-        yield Check(f"profile of {net}", 3, "profiles.py", 60, about, {"net": net, "share": 50})
+        yield Check(f"profile of {net}", 3, "profiles.py", 60, about, {"net": net, "percent": 50})
     # Last, because compilation takes the most time.
     yield from (_alternative(net, "compiled 0.5", 150) for net in NETS)
 

@@ -52,10 +52,10 @@ def main() -> int:
     gpu.make_repeatable(net.repeatable)
     job = Job(net, device, STEPS, net.batch)
     job.plainly()
-    budget = job.peak_bytes() * told["share"] // 100
+    budget = job.peak_bytes() * told["percent"] // 100
     job.in_budget(budget)
     report("plain, a step", **a_step(job.plainly, job.steps))
-    report(f"{told['share']} %, a step", **a_step(lambda: job.in_budget(budget), job.steps))
+    report(f"{told['percent']} %, a step", **a_step(lambda: job.in_budget(budget), job.steps))
     return 0
 
 

@@ -22,7 +22,7 @@ import recoup
 from recoup._memory.device_memory import free_bytes, outside_bytes
 from recoup.bench.flat_options import split
 
-SHARES = (85, 70, 55, 40)
+PERCENTS = (85, 70, 55, 40)
 """Budgets, in percent of the peak without evictions."""
 AT_A_TIME = 8
 SECONDS = 100
@@ -43,7 +43,7 @@ def equal(ours: list[torch.Tensor], plain: list[torch.Tensor]) -> bool:
 
 
 def compare(run: Train, device: torch.device, options: dict[str, Any]) -> dict[str, Any]:
-    """A row of the page. `lowest` is the smallest share in which the training completed."""
+    """A row of the page. `lowest` is the smallest percentage in which the training completed."""
     plain = run()
     repeats = equal(run(), plain)
     with recoup.budget(free_bytes(device) // AT_A_TIME, device=device) as ample:
@@ -56,10 +56,10 @@ def compare(run: Train, device: torch.device, options: dict[str, Any]) -> dict[s
         "evictions": 0,
         "replays": 0,
     }
-    for share in SHARES:
-        budget = room * share // 100 + outside_bytes(device)
+    for percent in PERCENTS:
+        budget = room * percent // 100 + outside_bytes(device)
         if budget < LEAST_BYTES:
-            row["below"] = f"{share} % are less than a budget can be"
+            row["below"] = f"{percent} % are less than a budget can be"
             break
         try:
             with recoup.budget(budget, device=device, **split(options)) as short:
@@ -69,7 +69,7 @@ def compare(run: Train, device: torch.device, options: dict[str, Any]) -> dict[s
             print(error, flush=True)
             break
         stats = short.stats()
-        row["lowest"] = f"{share} %"
+        row["lowest"] = f"{percent} %"
         row["evictions"] += stats.evictions
         row["replays"] += stats.replays
     if row["lowest"] == "none":
@@ -91,13 +91,12 @@ def one(training: Training, told: dict[str, Any]) -> dict[str, Any]:
 def in_own_process(name: str, training: Training) -> tuple[str, dict[str, Any]]:
     environment = {"HF_HUB_OFFLINE": "1"} | training.environment
     command = (sys.executable, __file__, sys.argv[1], name)
-    worked = workers.run(name, command, SECONDS, environment)
-    if worked.result != "ok":
-        return name, {"bits": "none", "reason": worked.reason}
-    *printed, last = worked.output.splitlines()
-    row: dict[str, Any] = json.loads(last)
+    ended = workers.run(name, command, SECONDS, environment)
+    if ended.reason:
+        return name, {"bits": "none", "reason": ended.reason[:300]}
+    row = ended.result()
     if row.get("lowest") == "none":
-        print("\n".join(printed), flush=True)
+        print(ended.output, flush=True)
     return name, row
 
 

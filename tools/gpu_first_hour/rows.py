@@ -28,6 +28,22 @@ def report(row: str, **figures: Any) -> None:
     print(row, *(f"{name}: {value}" for name, value in figures.items()), sep="; ", flush=True)
 
 
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """The rows that a check has reported: the last one of each name, in order of first report.
+
+    A line that was cut off by a kill is ignored.
+    """
+    rows: dict[str, dict[str, Any]] = {}
+    if path.exists():
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            try:
+                row = json.loads(line)
+                rows[row["row"]] = row
+            except (KeyError, TypeError, ValueError):
+                continue
+    return list(rows.values())
+
+
 def skip(reason: str) -> NoReturn:
     print(reason, flush=True)
     sys.exit(SKIP_STATUS)

@@ -10,14 +10,14 @@ from typing import NoReturn
 
 import page
 import plan
-import processes
 import results
+from harness import ROOT, Ended, supervise, write_atomically
 from plan import Check
-from results import Outcome, Results
-from rows import ROWS, SKIP_STATUS
+from results import Outcome, Outcomes
+from rows import ROWS, SKIP_STATUS, read_rows
 
 HERE = Path(__file__).parent
-TESTS = HERE.parents[1] / "tests/python"
+TESTS = ROOT / "tests/python"
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Place:
 class Runner:
     """Runs a selection of checks within a time limit."""
 
-    def __init__(self, place: Place, found: Results) -> None:
+    def __init__(self, place: Place, found: Outcomes) -> None:
         self._place = place
         self._found = found
         self._logs = place.out / "logs"
@@ -91,7 +91,7 @@ class Runner:
 
         def look() -> None:
             """Records the rows that the check has reported since the last look."""
-            known = results.read_rows(rows)
+            known = read_rows(rows)
             if known != running.rows:
                 running.rows = known
                 self._write()
@@ -100,8 +100,8 @@ class Runner:
             sys.executable, str(HERE / check.program),
             check.arguments(self._place.device, self._place.rehearsal, seconds),
         ]  # fmt: skip
-        ending = processes.run(command, self._environment(rows), log, seconds, look)
-        return _judged(ending, results.read_rows(rows), seconds, seconds < check.seconds)
+        ended = supervise(command, seconds, self._environment(rows), log, look)
+        return _judged(ended, read_rows(rows), seconds < check.seconds)
 
     def _environment(self, rows: Path) -> dict[str, str]:
         folders = [str(HERE), *(str(TESTS / each) for each in ("gpu", "support", "programs", "."))]
@@ -130,26 +130,16 @@ class Runner:
 
     def _write(self) -> None:
         self._found.write(self._place.out / "results.json")
-        results.write_whole(self._place.out / "page.html", page.render(self._found))
+        write_atomically(self._place.out / "page.html", page.render(self._found))
 
 
-def _judged(
-    ending: processes.Ending, rows: list[dict[str, object]], limit: float, cut: bool
-) -> Outcome:
-    """The outcome for an ending. cut: the limit was below the check's own."""
-    lines = ending.output.strip().splitlines()
-    last = lines[-1] if lines else "it printed nothing"
-    outcome = Outcome(results.OK, ending.seconds, "", rows, ending.output)
-    if ending.status is None:
-        outcome.status = results.NO_TIME if cut else results.TIMEOUT
-        outcome.reason = f"killed after {limit:.0f} s" + (", when time was up" if cut else "")
-    elif ending.status == SKIP_STATUS:
-        outcome.status, outcome.reason = results.SKIPPED, last
-    elif ending.status < 0:
-        outcome.status = results.FAILED
-        outcome.reason = f"ended by {signal.Signals(-ending.status).name}: {last}"
-    elif ending.status > 0:
-        outcome.status, outcome.reason = results.FAILED, last
+def _judged(ended: Ended, rows: list[dict[str, object]], cut: bool) -> Outcome:
+    """The outcome for an end. cut: the time limit was below the check's own."""
+    outcome = Outcome(ended.result_name, ended.seconds, ended.reason, rows, ended.output)
+    if ended.status is None and cut:
+        outcome.status, outcome.reason = results.NO_TIME, f"{ended.reason}, when time was up"
+    elif ended.status == SKIP_STATUS:
+        outcome.status = results.SKIPPED
     return outcome
 
 

@@ -14,11 +14,13 @@ from torch import Tensor, nn
 import gpu
 import recoup
 from recoup._memory.device_memory import free_bytes, outside_bytes
+from recoup.bench.harness.turns import Ratios, pairs
 from recoup.bench.trial import call_in
 
+PAIRS = 5
 CHUNK = 1 << 20  # elements that are digested at a time
-WARM_SHARE = 0.5
-"""Share of the steps that warm up; a plan is made after the third equal one."""
+WARM_FRACTION = 0.5
+"""Fraction of the steps that warm up; a plan is made after the third equal one."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class Job:
             losses.append(loss.item())
             gpu.synchronize(self.device)
             seconds.append(time.perf_counter() - start)
-        counted = seconds[int(WARM_SHARE * len(seconds)) :]
+        counted = seconds[int(WARM_FRACTION * len(seconds)) :]
         return Trained(statistics.median(counted), _digest(tensors_left(model, optimizer), losses))
 
     def plainly(self) -> Trained:
@@ -124,24 +126,39 @@ def _sum(tensor: Tensor) -> int:
 
 
 @dataclass
-class Pairs:
-    """Times of plain trainings and of others that alternate with them."""
+class Compared:
+    """Trainings in a budget, compared with plain ones that alternate with them."""
 
-    plain: list[float]
-    ours: list[float]
+    repeats: bool
+    """Whether two plain trainings have equal bits; otherwise the budget's cannot be judged."""
+    same: bool
+    """Whether the bits in the budget are those of a plain training."""
+    ratios: Ratios
+    stats: recoup.Stats
 
     @property
-    def ratio(self) -> float:
-        return statistics.median(o / p for o, p in zip(self.ours, self.plain, strict=True))
+    def bits(self) -> str:
+        """The bits' comparison, in words."""
+        return "equal" if self.same else "differ" if self.repeats else "plain runs differ too"
 
-    def figures(self) -> dict[str, Any]:
-        """Figures for a row of the page."""
-        ratios = [o / p for o, p in zip(self.ours, self.plain, strict=True)]
-        return {
-            "plain ms": 1e3 * statistics.median(self.plain),
-            "its ms": 1e3 * statistics.median(self.ours),
-            "over plain": self.ratio,
-            "least": min(ratios),
-            "most": max(ratios),
-            "pairs": len(ratios),
-        }
+    @property
+    def differs(self) -> bool:
+        """Whether recoup has changed bits."""
+        return self.repeats and not self.same
+
+
+def compare(job: Job, budget: int, **options: Any) -> Iterator[Compared]:
+    """Compares `PAIRS` pairs, and yields what is known after each. Raises OutOfBudgetError."""
+    plain = job.plainly()
+    repeats = job.plainly().digest == plain.digest
+    digests = {plain.digest}
+    ratios = Ratios()
+
+    def ours(_: Trained) -> tuple[Trained, recoup.Stats]:
+        trained, stats = job.in_budget(budget, **options)
+        digests.add(trained.digest)
+        return trained, stats
+
+    for base, (trained, stats) in pairs(PAIRS, job.plainly, ours):
+        ratios.add(base.seconds, trained.seconds)
+        yield Compared(repeats, len(digests) == 1, ratios, stats)

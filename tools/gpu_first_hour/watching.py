@@ -7,15 +7,18 @@ ones the device's time. Plain rounds and rounds in a budget alternate.
 import statistics
 import sys
 import time
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 from nets import net_named
 from rows import report, settings
-from training import Job, Pairs
+from training import Job, compare
 
 import gpu
 import recoup
 from recoup._memory.device_memory import free_bytes
+from recoup.bench.harness.turns import Ratios, pairs
 
 ROUNDS = 9
 SIZES = {"16 floats": 16, "64 Ki floats": 1 << 16, "16 Mi floats": 1 << 24}
@@ -32,24 +35,27 @@ def ns_of_add(a: torch.Tensor, calls: int, device: torch.device) -> float:
 
 
 def measure_op(name: str, size: int, calls: int, device: torch.device, budget: int) -> None:
-    plain, ours = [], []
-    for _ in range(ROUNDS + 1):
-        a = torch.ones(size, device=device)
-        ns_of_add(a, calls // 10, device)
-        plain.append(ns_of_add(a, calls, device))
-        with recoup.budget(budget, device=device):
-            b = torch.ones(size, device=device)
-            ns_of_add(b, calls // 10, device)  # the first use registers the tensor
-            ours.append(ns_of_add(b, calls, device))
-    del plain[0], ours[0]
-    ratios = [o / p for o, p in zip(ours, plain, strict=True)]
+    def ns_inside(scope: AbstractContextManager[Any]) -> float:
+        with scope:
+            a = torch.ones(size, device=device)
+            ns_of_add(a, calls // 10, device)  # the first use in a budget registers the tensor
+            return ns_of_add(a, calls, device)
+
+    ratios = Ratios()
+    for plain, ours in pairs(
+        ROUNDS,
+        lambda: ns_inside(nullcontext()),
+        lambda _: ns_inside(recoup.budget(budget, device=device)),
+    ):
+        ratios.add(plain, ours)
+    plain, ours = map(statistics.median, (ratios.plain, ratios.ours))
     report(
         f"add of {name}",
-        plain_ops_a_second=round(1e9 / statistics.median(plain)),
-        watched_ops_a_second=round(1e9 / statistics.median(ours)),
-        more_ns=statistics.median(ours) - statistics.median(plain),
-        over_plain=statistics.median(ratios),
-        rounds=len(ratios),
+        plain_ops_a_second=round(1e9 / plain),
+        watched_ops_a_second=round(1e9 / ours),
+        more_ns=ours - plain,
+        over_plain=ratios.median,
+        rounds=ROUNDS,
     )
 
 
@@ -65,14 +71,10 @@ def main() -> int:
     # So small that the host limits the speed.
     batch = 1
     job = Job(net, device, 4 if tiny else 12, batch)
-    pairs = Pairs([], [])
-    for at in range(ROUNDS // 2 + 2):
-        plain, (ours, stats) = job.plainly(), job.in_budget(budget // 2)
-        if at > 0:
-            pairs.plain.append(plain.seconds)
-            pairs.ours.append(ours.seconds)
-    ops = stats.op_count // job.steps
-    report(f"step of gpt2, {batch} row", ops=ops, evictions=stats.evictions, **pairs.figures())
+    *_, found = compare(job, budget // 2)
+    stats = found.stats
+    ops, figures = stats.op_count // job.steps, found.ratios.figures()
+    report(f"step of gpt2, {batch} row", ops=ops, evictions=stats.evictions, **figures)
     return 0
 
 

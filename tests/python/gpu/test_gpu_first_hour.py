@@ -29,7 +29,7 @@ plan.CHECKS = tuple(
     plan.Check(name, 1, program, int(limit), "About it.", needs_gpu=name.startswith("gpu"))
     for name, program, limit in (each.split("=") for each in checks)
 )
-found = results.read(Path(out) / "results.json", {"gpu": "none"})
+found = results.Outcomes.open(Path(out) / "results.json", {"gpu": "none"})
 place = runner.Place(Path(out), "cuda:0", False, no_gpu, False)
 runner.Runner(place, found).run(list(plan.CHECKS), float(seconds))
 """
@@ -188,7 +188,7 @@ def test_results_of_another_machine_are_refused(hour: Hour) -> None:
     path.write_text(path.read_text().replace('"none"', '"some GPU"'))
     command = hour.command(60, "", quick=(QUICK, 20))
     done = subprocess.run(command, capture_output=True, text=True)
-    assert "was measured with gpu = 'some GPU', and here it is 'none'" in done.stderr
+    assert "was measured with gpu = some GPU, not none" in done.stderr
 
 
 def tool(*arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -233,4 +233,4 @@ def test_mistakes_are_reported(tmp_path: Path) -> None:
     assert done.returncode == 2 and "no check 'nothing'" in done.stderr
     (tmp_path / "results.json").write_text("{}")
     done = tool("--out", str(tmp_path), "--part", "3")
-    assert done.returncode == 2 and "is not a result of gpu_first_hour" in done.stderr
+    assert done.returncode == 2 and "was not written by `gpu_first_hour`" in done.stderr
