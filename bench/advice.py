@@ -4,37 +4,34 @@
     python bench/advice.py --tiny --nets char_gpt tree_lstm
 
 For each net the least budget that works is searched in real trainings of three steps. Then the
-training runs in a share of it, and again in the budget that the error names, until it works.
+training runs in a fraction of it, and again in the budget that the error names, until it works.
 
     least    the least budget that works, to 3 %, in percent of the unbudgeted peak
-    0.9 ...  from this share of the least budget: the upper bound that the first error names, and
+    0.9 ...  from this fraction of the least budget: the upper bound that the first error names, and
              the budget that works, both over the least budget; and the number of errors
 """
 
-import argparse
-import tempfile
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
-from measure import SEED, megabytes, write_result
+from measure import SEED, add_json, find, megabytes, parser_of, write_result
 
 import recoup
-from recoup._reporting.tables import plain_table, print_table
-from recoup.bench.nets import Net, net_named, tiny
-from recoup.bench.simulated import least_budget
+from recoup.bench.harness.tables import print_cells
+from recoup.bench.nets import Net
+from recoup.bench.simulated import bisect, least_budget
 from recoup.bench.trial import record, train
 
 STEPS = 3
-SHARES = (0.9, 0.7, 0.55)
+FRACTIONS = (0.9, 0.7, 0.55)
 MOST_ERRORS = 4
-RESOLUTION = 1.03
+RESOLUTION = 0.03
 
 
 @dataclass(frozen=True)
 class Followed:
     """The errors from one budget to one that works."""
 
-    share: float
+    fraction: float
     """The first budget over the least one."""
     upper_bound: float
     """The upper bound in the first error, over the least budget."""
@@ -43,35 +40,31 @@ class Followed:
     errors: int
 
 
-def error_in(net: Net, budget: float) -> recoup.OutOfBudgetError | None:
+def error_in(net: Net, budget: int) -> recoup.OutOfBudgetError | None:
     """The error of a training in the budget; None: it works."""
     try:
-        with recoup.budget(int(budget)):
+        with recoup.budget(budget):
             train(net, STEPS, SEED)
     except recoup.OutOfBudgetError as error:
         return error
     return None
 
 
-def least_of(net: Net, guess: float) -> float:
+def least_of(net: Net, guess: int) -> int:
     """The least budget that works in trainings."""
-    fails, works = guess * 0.85, guess * 1.1
+    fails, works = int(guess * 0.85), int(guess * 1.1)
     while error_in(net, works) is not None:
-        fails, works = works, works * 1.1
+        fails, works = works, int(works * 1.1)
     while error_in(net, fails) is None:
-        fails, works = fails * 0.9, fails
-    while works / fails > RESOLUTION:
-        middle = (works * fails) ** 0.5
-        if error_in(net, middle) is None:
-            works = middle
-        else:
-            fails = middle
-    return works
+        fails, works = int(fails * 0.9), fails
+    return bisect(
+        fails, works, lambda budget: error_in(net, budget) is None, resolution=RESOLUTION
+    )[1]
 
 
-def follow(net: Net, least: float, share: float) -> Followed:
+def follow(net: Net, least: int, fraction: float) -> Followed:
     """Follows the advice of each error."""
-    first = error = error_in(net, least * share)
+    first = error = error_in(net, int(least * fraction))
     assert first is not None
     errors, budget = 0, 0
     while error is not None and errors < MOST_ERRORS:
@@ -79,34 +72,32 @@ def follow(net: Net, least: float, share: float) -> Followed:
         budget = error.next_bytes
         error = error_in(net, budget)
     worked = budget / least if error is None else None
-    return Followed(share, first.enough_bytes / least, worked, errors)
+    return Followed(fraction, first.enough_bytes / least, worked, errors)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--nets", nargs="+", default=["unet"], metavar="NET")
     parser.add_argument("--tiny", action="store_true", help="the nets of the tests")
-    parser.add_argument("--json", type=Path, metavar="FILE")
+    add_json(parser)
     args = parser.parse_args()
-    table = plain_table("net", "peak", "least", *map(str, SHARES))
-    rows = []
+    rows, cells = [], []
     for name in args.nets:
-        net = tiny.net_named(name) if args.tiny else net_named(name)
-        with tempfile.TemporaryDirectory() as folder:
-            trace = record(net, STEPS, SEED, Path(folder) / "run.rtrace")
+        net = find(f"tiny:{name}" if args.tiny else name)
+        trace = record(net, STEPS, SEED)
         peak = trace.unbudgeted_peak_bytes()
         least = least_of(net, least_budget(trace, "planned", peak) or peak)
-        found = [follow(net, least, share) for share in SHARES]
-        cells = (
+        found = [follow(net, least, fraction) for fraction in FRACTIONS]
+        ends = (
             f"{one.upper_bound:.2f} / {one.worked or float('nan'):.2f} ({one.errors})"
             for one in found
         )
-        table.add_row(name, megabytes(peak), f"{least / peak:.0%}", *cells)
+        cells.append((name, megabytes(peak), f"{least / peak:.0%}", *ends))
         rows.append(
-            {"net": name, "unbudgeted_peak_bytes": peak, "least_bytes": int(least)}
+            {"net": name, "unbudgeted_peak_bytes": peak, "least_bytes": least}
             | {"followed": list(map(asdict, found))}
         )
-    print_table(table)
+    print_cells("", ("net", "peak", "least", *map(str, FRACTIONS)), cells)
     write_result(args.json, "advice", rows)
 
 

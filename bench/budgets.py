@@ -25,23 +25,23 @@ batch   Trains the net of `recoup bench` plainly with its own batch, alternating
 
 import argparse
 import dataclasses
-import statistics
-import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from measure import SEED, megabytes, say, write_result
+from measure import SEED, add_json, megabytes, parser_of, say, write_result
 
 import recoup
-from recoup._reporting.tables import plain_table, print_table
 from recoup.bench.flat_options import split
+from recoup.bench.harness.tables import print_cells, print_rows
+from recoup.bench.harness.turns import Ratios, pairs
 from recoup.bench.nets import Batch, Net, net_named
 from recoup.bench.patience import TooSlowError, train_in
+from recoup.bench.rounds import run_compared
 from recoup.bench.simulated import FEASIBLE_RATIO
-from recoup.bench.trial import UNREACHED, record, run_in, run_plainly, train
+from recoup.bench.trial import UNREACHED, compute_overhead, record, run_plainly, train
 from recoup.offline.dtr_log import read_any_trace
 
 # --- holes ---------------------------------------------------------------------------------------
@@ -155,7 +155,7 @@ def lived(name: str, options: dict[str, Any]) -> tuple[int, list[Attempt]]:
             return Attempt(percent, budget, None, str(error).partition("\n")[0])
         except TooSlowError:
             return Attempt(percent, budget, None, "too slow")
-        return Attempt(percent, budget, (stats.op_ns + stats.replay_cost_ns) / stats.op_ns)
+        return Attempt(percent, budget, compute_overhead(stats))
 
     return plain.peak_bytes, scan(attempt)
 
@@ -172,44 +172,47 @@ def row_of(label: str, live: bool, peak: int, attempts: Sequence[Attempt]) -> di
 
 
 def print_nets(rows: Iterable[dict[str, Any]]) -> None:
-    table = plain_table("net", "peak", "least", "budgets", "holes", "rises", "worst")
+    cells = []
     for row in rows:
         attempts = row["attempts"]
-        label = f"{row['net']}, live" if row["live"] else row["net"]
         worst = max((rise["ratio"] for rise in row["rises"]), default=None)
-        table.add_row(
-            label,
-            megabytes(row["unbudgeted_peak_bytes"]),
-            f"{attempts[0]['percent']} %" if attempts else "-",
-            str(len(attempts)),
-            str(len(row["holes"])),
-            str(sum(rise["count"] for rise in row["rises"])),
-            f"{worst:.2f}x" if worst else "-",
+        cells.append(
+            (
+                f"{row['net']}, live" if row["live"] else row["net"],
+                megabytes(row["unbudgeted_peak_bytes"]),
+                f"{attempts[0]['percent']} %" if attempts else "-",
+                str(len(attempts)),
+                str(len(row["holes"])),
+                str(sum(rise["count"] for rise in row["rises"])),
+                f"{worst:.2f}x" if worst else "-",
+            )
         )
-    print_table(table)
+    print_cells("", ("net", "peak", "least", "budgets", "holes", "rises", "worst"), cells)
 
 
 def print_holes(rows: Iterable[dict[str, Any]]) -> None:
-    table = plain_table("hole in", "budget", "bytes", "cause")
-    table.columns[-1].justify = "left"
-    for row in rows:
-        for hole in row["holes"]:
-            percent, size = f"{hole['percent']} %", f"{hole['budget_bytes']:,}"
-            table.add_row(row["net"], percent, size, hole["cause"])
-    print_table(table)
+    columns = {
+        "hole in": "{net}",
+        "cause": "{cause}",
+        "budget": "{percent} %",
+        "bytes": "{budget_bytes:,}",
+    }
+    holes = ({"net": row["net"], **hole} for row in rows for hole in row["holes"])
+    print_rows("", columns, holes, texts=2)
 
 
 def print_rises(rows: Iterable[dict[str, Any]]) -> None:
-    table = plain_table("rise in", "budget", "time", "larger", "time", "rise", "budgets")
-    for row in rows:
-        for rise in row["rises"]:
-            cells = [
-                cell
-                for attempt in (rise["smaller"], rise["larger"])
-                for cell in (f"{attempt['percent']} %", f"{attempt['time_ratio']:.2f}x")
-            ]
-            table.add_row(row["net"], *cells, f"{rise['ratio']:.2f}x", str(rise["count"]))
-    print_table(table)
+    columns = {
+        "rise in": "{net}",
+        "budget": "{smaller[percent]} %",
+        "time": "{smaller[time_ratio]:.2f}x",
+        "larger": "{larger[percent]} %",
+        "its time": "{larger[time_ratio]:.2f}x",
+        "rise": "{ratio:.2f}x",
+        "budgets": "{count}",
+    }
+    rises = ({"net": row["net"], **rise} for row in rows for rise in row["rises"])
+    print_rows("", columns, rises)
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> str:
@@ -263,41 +266,41 @@ def in_turns(
 ) -> dict[str, Any]:
     """Medians of pairs of a plain run and one with the larger batch. Raises if bits differ."""
     large = enlarged(net, times)
-    bits = run_plainly(large, args.steps, args.seed).digest
-    ratios = []
+    in_memory = run_plainly(large, args.steps, args.seed)
+    ratios = Ratios()
     row = {"net": net.name, "times": times, "policy": policy, "budget_bytes": budget}
+    turns = pairs(
+        args.pairs,
+        lambda: run_plainly(net, args.steps, args.seed),
+        lambda _: run_compared(large, args.steps, args.seed, budget, in_memory, policy=policy),
+    )
     try:
-        for _ in range(args.pairs):
-            plain = run_plainly(net, args.steps, args.seed)
-            trial = run_in(large, args.steps, args.seed, budget, policy=policy)
-            if trial.digest != bits:
-                raise RuntimeError(f"{net.name} under {policy}: bits differ")
-            ratios.append(trial.step_seconds / (times * plain.step_seconds))
+        for plain, trial in turns:
+            ratios.add(times * plain.step_seconds, trial.step_seconds)
     except recoup.OutOfBudgetError as error:
-        return row | {"status": str(error).partition("\n")[0]}
+        return row | {"time": None, "compute": None, "status": str(error).partition("\n")[0]}
     assert trial.stats is not None
-    compute = (trial.stats.op_ns + trial.stats.replay_cost_ns) / trial.stats.op_ns
-    found = {"status": "ok", "time": statistics.median(ratios), "compute": compute}
-    return row | found | {"times_each": ratios}
+    found = {"status": "ok", "time": ratios.median, "compute": compute_overhead(trial.stats)}
+    return row | found | {"times_each": ratios.each}
 
 
 def measure_batch(args: argparse.Namespace) -> None:
     net = net_named(args.net)
-    with tempfile.TemporaryDirectory() as folder:
-        trace = record(net, args.steps, args.seed, Path(folder) / "run.rtrace")
-    budget = trace.unbudgeted_peak_bytes()
+    budget = record(net, args.steps, args.seed).unbudgeted_peak_bytes()
     rows = [
         in_turns(net, times, policy, budget, args)
         for times in args.times
         for policy in args.policies
     ]
-    table = plain_table("policy", "batch", "time a sample", "compute")
-    for row in rows:
-        found = row["status"] == "ok"
-        cells = (f"{row['time']:.2f}x", f"{row['compute']:.3f}x") if found else ("-", row["status"])
-        table.add_row(row["policy"], f"{row['times']}x", *cells)
+    columns = {
+        "policy": "{policy}",
+        "batch": "{times}x",
+        "time a sample": "{time:.2f}x",
+        "compute": "{compute:.3f}x",
+        "status": "{status}",
+    }
     print(f"{net.name} in {budget:,} bytes")
-    print_table(table)
+    print_rows("", columns, rows)
     write_result(args.json, "batch", rows)
 
 
@@ -329,14 +332,11 @@ def add_batch(commands: Any) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     add_holes(commands)
     add_batch(commands)
-    for command in commands.choices.values():
-        command.add_argument("--json", type=Path, metavar="FILE")
+    add_json(*commands.choices.values())
     args = parser.parse_args()
     args.measure(args)
 

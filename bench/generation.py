@@ -21,20 +21,22 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from measure import say
+from measure import parser_of, say
 
 import recoup
 from recoup._memory.sizes import parse_bytes
-from recoup._reporting.tables import plain_table, print_table
+from recoup.bench.harness.processes import call
+from recoup.bench.harness.tables import print_rows
+from recoup.bench.harness.turns import in_turns
 
 PROMPT = 16
 WAYS = ("plain", "recoup", "unplanned", "accelerate", "uncached")
@@ -130,34 +132,34 @@ def run_way(options: argparse.Namespace) -> dict[str, Any]:
 
 def compare(options: argparse.Namespace) -> int:
     """Runs all ways in turn, and prints a table. Returns the exit code."""
-    results: dict[str, list[dict[str, Any]]] = {way: [] for way in options.ways}
-    for repeat in range(options.repeats):
-        for way in options.ways:
-            say(f"{way}, run {repeat + 1} of {options.repeats} ...")
-            command = [sys.executable, __file__, *sys.argv[1:], "--way", way]
-            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-            results[way].append(json.loads(done.stdout.splitlines()[-1]))
-    table = plain_table("", "a token", "all tokens", "read a token", "read ahead")
+
+    def in_process(way: str) -> dict[str, Any]:
+        say(f"{way} ...")
+        return call([sys.executable, __file__, *sys.argv[1:], "--way", way]).result()
+
+    results = in_turns(options.repeats, {way: partial(in_process, way) for way in options.ways})
     expected = results[options.ways[0]][0]["tokens"]
-    is_same = True
+    rows = []
     for way, runs in results.items():
-        half = options.tokens // 2
-        token = statistics.median(statistics.median(run["seconds"][half:]) for run in runs)
+        late = (statistics.median(run["seconds"][options.tokens // 2 :]) for run in runs)
         whole = statistics.median(sum(run["seconds"]) for run in runs)
-        copies = ["", ""]
-        if "read_bytes" in runs[0]:
-            copies = [f"{runs[0]['read_bytes'] / 1e6:.0f} MB", f"{runs[0]['ahead']:.0%}"]
-        table.add_row(way, f"{token:.2f} s", f"{whole:.1f} s", *copies)
-        is_same &= all(run["tokens"] == expected for run in runs)
-    print_table(table)
+        copies = {"read_bytes": runs[0].get("read_bytes"), "ahead": runs[0].get("ahead")}
+        rows.append({"way": way, "token": statistics.median(late), "whole": whole, **copies})
+    columns = {
+        "": "{way}",
+        "s a token": "{token:.2f}",
+        "s of all": "{whole:.1f}",
+        "read a token": "{read_bytes:,.0fMB}",
+        "read ahead": "{ahead:.0%}",
+    }
+    print_rows("", columns, rows)
+    is_same = all(run["tokens"] == expected for runs in results.values() for run in runs)
     print("The tokens are the same." if is_same else "THE TOKENS DIFFER.")
     return 0 if is_same else 1
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--budget", default="700MB", help="(default: 700MB)")
     parser.add_argument("--layers", type=int, default=10, help="(default: 10: a model of 1.33 GB)")
     parser.add_argument("--tokens", type=int, default=24, help="(default: 24)")

@@ -28,11 +28,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from measure import print_table, say, write_result
+from measure import add_json, parser_of, say, write_result
 
 import recoup
 from recoup import _C
 from recoup.bench.flat_options import split
+from recoup.bench.harness import pictures
+from recoup.bench.harness.tables import print_rows
 
 # --- chain ---------------------------------------------------------------------------------------
 # A unit so large that 1 % of a budget, the limit of metadata, holds the lineage of a million ops.
@@ -87,6 +89,16 @@ def run_chain(trace: recoup.Trace, length: int, policy: str) -> dict[str, Any]:
     }
 
 
+CHAIN_COLUMNS = {
+    "policy": "{policy}",
+    "N": "{length:,}",
+    "status": "{status}",
+    "ops / N": "{ops_over_length:.2f}",
+    "replay depth": "{replay_depth:,}",
+    "CPU seconds": "{cpu_seconds:.2f}",
+}
+
+
 def measure_chain(args: argparse.Namespace) -> None:
     rows: list[dict[str, Any]] = []
     left = list(args.policies)
@@ -99,21 +111,7 @@ def measure_chain(args: argparse.Namespace) -> None:
             rows.append(run_chain(trace, length, policy))
             if rows[-1]["cpu_seconds"] > args.patience:
                 left.remove(policy)
-    print_table(
-        "ops over N in 2 ceil(sqrt(N)) units",
-        ("policy", "N", "status", "ops / N", "replay depth", "CPU seconds"),
-        [
-            (
-                row["policy"],
-                f"{row['length']:,}",
-                row["status"],
-                f"{row['ops_over_length']:.2f}",
-                f"{row['replay_depth']:,}",
-                f"{row['cpu_seconds']:.2f}",
-            )
-            for row in rows
-        ],
-    )
+    print_rows("ops over N in 2 ceil(sqrt(N)) units", CHAIN_COLUMNS, rows)
     write_result(args.json, "chain", rows)
     if args.plot is not None:
         ok = [row for row in rows if row["status"] == "ok"]
@@ -219,6 +217,17 @@ def decided(result: recoup.Simulation) -> tuple[Any, ...]:
     return stats.evictions, stats.evicted_bytes, stats.replays, result.time_ratio
 
 
+SEARCH_COLUMNS = {
+    "way": "{way}",
+    "N": "{values:,}",
+    "evictions": "{evictions:,}",
+    "replays": "{replays:,}",
+    "visits": "{visits_per_eviction:,.1f}",
+    "neighborhoods": "{neighborhoods_per_eviction:,.1f}",
+    "ns of search": "{search_ns:,.0f}",
+}
+
+
 def measure_search(args: argparse.Namespace) -> None:
     rows: list[dict[str, Any]] = []
     times: dict[tuple[str, int], float] = {}
@@ -237,7 +246,8 @@ def measure_search(args: argparse.Namespace) -> None:
             all_of_them = results.get(way.replace("kinetic", "scan"), result)
             if decided(result) != decided(all_of_them):
                 raise SystemExit(f"N = {count}: {way} does not decide as a scan")
-    print_search(rows, times)
+    timed = ({**row, "search_ns": times[row["way"], row["values"]]} for row in rows)
+    print_rows("beyond the first part of the program", SEARCH_COLUMNS, timed)
     write_result(args.json, "search", rows)
     if args.plot is not None:
         points = [(row["way"], row["values"], row["visits_per_eviction"]) for row in rows]
@@ -250,34 +260,10 @@ def measure_search(args: argparse.Namespace) -> None:
         save(axes, args.plot)
 
 
-def print_search(rows: list[dict[str, Any]], times: dict[tuple[str, int], float]) -> None:
-    print_table(
-        "beyond the first part of the program",
-        ("way", "N", "evictions", "replays", "visits", "neighborhoods", "ns of search"),
-        [
-            (
-                row["way"],
-                f"{row['values']:,}",
-                f"{row['evictions']:,}",
-                f"{row['replays']:,}",
-                f"{row['visits_per_eviction']:,.1f}",
-                f"{row['neighborhoods_per_eviction']:,.1f}",
-                f"{times[row['way'], row['values']]:,.0f}",
-            )
-            for row in rows
-        ],
-    )
-
-
 # --- both ----------------------------------------------------------------------------------------
 def plot_of(points: Sequence[tuple[str, int, float]], label: str) -> Any:
     """Axes with one line for each name in points of (name, N, value)."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    _, axes = plt.subplots(figsize=(6.4, 3.4), dpi=100)
+    _, ((axes,),) = pictures.panels(1, 1, (6.4, 3.4))
     for name in dict.fromkeys(name for name, _, _ in points):
         line = [(count, value) for each, count, value in points if each == name]
         axes.plot(*zip(*line, strict=True), marker="o", markersize=3.5, label=name)
@@ -291,15 +277,11 @@ def save(axes: Any, path: Path) -> None:
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     axes.legend(frameon=False, fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
-    axes.figure.tight_layout()
-    # No time or version in the file, so that equal data gives an equal picture.
-    axes.figure.savefig(path, metadata={"Software": None})
+    pictures.save(axes.figure, path, 100)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     of_chain = commands.add_parser("chain", help="DTR's theorem")
     of_chain.set_defaults(measure=measure_chain)
@@ -314,7 +296,7 @@ def main() -> None:
     of_search.add_argument("--most", type=int, default=3_162, metavar="N", help="of scan and coop")
     for each in (of_chain, of_search):
         each.add_argument("--plot", type=Path, metavar="FILE")
-        each.add_argument("--json", type=Path, metavar="FILE")
+    add_json(of_chain, of_search)
     args = parser.parse_args()
     args.measure(args)
 

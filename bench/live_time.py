@@ -2,7 +2,7 @@
 
     python bench/live_time.py --nets real:gpt2 --shares 0.5 0.35 0.25 --spill 64GiB
 
-Each net is trained in each share of its peak, which a recording of two steps gives. A trace is
+Each net is trained in each fraction of its peak, which a recording of two steps gives. A trace is
 recorded in the budget, so it has the times that the ops took there. That trace is simulated in the
 same budget, with the rate at which the tier copied. The later half of the steps counts; all times
 are seconds of a step:
@@ -18,17 +18,17 @@ are seconds of a step:
 import argparse
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-from measure import write_result
-from predictions import find
+from measure import SEED, add_json, find, parser_of, write_result
 
 import recoup
+from recoup.bench.harness.tables import print_markdown
 from recoup.bench.nets import Net
-from recoup.bench.trial import record
+from recoup.bench.trial import record, run_steps
 from recoup.offline.trace_steps import first_steps
 
 COUNTERS = (
@@ -56,19 +56,15 @@ def difference(early: recoup.Stats, late: recoup.Stats, steps: int) -> dict[str,
 
 def watched(net: Net, steps: int, run: recoup.Run) -> Steps:
     """Trains the net, and returns the time and the counters of the later half of the steps."""
-    torch.manual_seed(0)
-    model = net.make().train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    chance = torch.Generator().manual_seed(1)
     first = steps // 2
-    for step in range(steps):
+
+    def before(step: int) -> None:
+        nonlocal early, start
         if step == first:
             early, start = run.stats(), time.perf_counter()
-        loss = net.loss(model, net.batch(chance))
-        optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-        loss.item()
+
+    early, start = run.stats(), time.perf_counter()
+    run_steps(net, steps, SEED, before=before)
     seconds = (time.perf_counter() - start) / (steps - first)
     return Steps(first, steps - first, seconds, difference(early, run.stats(), steps - first))
 
@@ -96,8 +92,8 @@ def simulated(path: Path, budget: int, spill: str | None, steps: Steps) -> dict[
     return found
 
 
-def measured(net: Net, peak: int, options: argparse.Namespace, share: float) -> dict[str, Any]:
-    budget = int(share * peak)
+def measured(net: Net, peak: int, options: argparse.Namespace, fraction: float) -> dict[str, Any]:
+    budget = int(fraction * peak)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run.rtrace"
         steps = live(net, options.steps, budget, options.spill, path)
@@ -111,7 +107,7 @@ def measured(net: Net, peak: int, options: argparse.Namespace, share: float) -> 
     simulated_waits = 1e-9 * (found["spill_ns"] + found["fetch_ns"])
     total = sum(costs.values()) + simulated_waits
     return {
-        "net": net.name, "share": share, "budget_bytes": budget, "steps": options.steps,
+        "net": net.name, "fraction": fraction, "budget_bytes": budget, "steps": options.steps,
         "live_s": steps.seconds, "op_s": counted["op_ns"], "replay_s": counted["replay_ns"],
         "wait_s": waits, "move_s": counted["move_ns"], "bookkeeping_s": bookkeeping,
         "rest_s": rest, "replays": steps.counters["replays"],
@@ -124,52 +120,45 @@ def measured(net: Net, peak: int, options: argparse.Namespace, share: float) -> 
     }  # fmt: skip
 
 
-COLUMNS = (
-    "net", "live", "ops", "replays", "waits", "moves", "bookkeeping", "rest", "simulated",
-    "its replays", "its waits", "replays", "GB copied", "engine", "whole",
-)  # fmt: skip
+COLUMNS = {
+    "net": "{net} {fraction:.0%}",
+    "live": "{live_s:.2f}",
+    "ops": "{op_s:.2f}",
+    "replays": "{replay_s:.2f}",
+    "waits": "{wait_s:.2f}",
+    "moves": "{move_s:.2f}",
+    "bookkeeping": "{bookkeeping_s:.2f}",
+    "rest": "{rest_s:.2f}",
+    "simulated": "{simulated_s:.2f}",
+    "its replays": "{simulated_replay_s:.2f}",
+    "its waits": "{simulated_wait_s:.2f}",
+    "number of replays": "{replays:,.0f}, {simulated_replays:,.0f}",
+    "copied": "{copied_bytes:.2fGB}, {simulated_copied_bytes:.2fGB}",
+    "engine": "{engine_ratio:.3f}",
+    "whole": "{whole_ratio:.3f}",
+}
 
 
-def line(cells: tuple[str, ...]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def cells_of(row: dict[str, Any]) -> tuple[str, ...]:
-    parts = ("live_s", "op_s", "replay_s", "wait_s", "move_s", "bookkeeping_s", "rest_s")
-    simulation = ("simulated_s", "simulated_replay_s", "simulated_wait_s")
-    return (
-        f"{row['net']} {row['share']:.0%}",
-        *(f"{row[name]:.2f}" for name in (*parts, *simulation)),
-        f"{row['replays']:,.0f}, {row['simulated_replays']:,.0f}",
-        f"{row['copied_bytes'] / 1e9:.2f}, {row['simulated_copied_bytes'] / 1e9:.2f}",
-        f"{row['engine_ratio']:.3f}",
-        f"{row['whole_ratio']:.3f}",
-    )
+def all_measured(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    for name in options.nets:
+        net = find(name)
+        peak = record(net, 2, SEED).unbudgeted_peak_bytes()
+        for fraction in options.shares:
+            yield measured(net, peak, options, fraction)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--nets", nargs="+", default=["gpt2"], help="real:NAME: of published size")
     parser.add_argument("--shares", nargs="+", type=float, default=[0.5, 0.35, 0.25])
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--spill", help="size of a spill tier; default: none")
-    parser.add_argument("--out", type=Path)
+    add_json(parser)
     options = parser.parse_args()
     if options.steps < 4:
         parser.error("fewer than 4 steps have no later half that repeats")
-    print(line(COLUMNS))
-    print(line(("---",) * len(COLUMNS)), flush=True)
-    rows = []
-    for name in options.nets:
-        net = find(name)
-        with tempfile.TemporaryDirectory() as folder:
-            peak = record(net, 2, 0, Path(folder) / "peak.rtrace").unbudgeted_peak_bytes()
-        for share in options.shares:
-            rows.append(measured(net, peak, options, share))
-            print(line(cells_of(rows[-1])), flush=True)
-    write_result(options.out, "live_time", rows)
+    rows = print_markdown(COLUMNS, all_measured(options))
+    write_result(options.json, "live_time", rows)
 
 
 if __name__ == "__main__":

@@ -7,10 +7,8 @@ a table in Markdown: the seconds of the program, the process's peak of resident 
 of the imports, and the bytes that were read and written. The bits of both runs are compared.
 """
 
-import argparse
 import hashlib
 import json
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -20,9 +18,11 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from measure import print_markdown, write_result
+from measure import add_json, parser_of, write_result
 
 import recoup
+from recoup.bench.harness.processes import call
+from recoup.bench.harness.tables import print_markdown
 
 MIB = 1 << 20
 
@@ -131,45 +131,40 @@ def measured(program: Program, paged: bool) -> dict[str, Any]:
     }
 
 
-def row_of(name: str) -> dict[str, str]:
+COLUMNS = {
+    "program": "{program}",
+    "largest tensor": "{largest_bytes:,.0fMB}",
+    "budget": "{budget_bytes:,.0fMB}",
+    "seconds, plain": "{plain[seconds]:.1f}",
+    "seconds, paged": "{paged[seconds]:.1f}",
+    "resident, plain": "{plain[resident_bytes]:,.0fMB}",
+    "resident, paged": "{paged[resident_bytes]:,.0fMB}",
+    "read": "{paged[read_bytes]:,.1fGB}",
+    "written": "{paged[written_bytes]:,.1fGB}",
+}
+
+
+def row_of(name: str) -> dict[str, Any]:
     """Both ways, each in a process of its own."""
-    plain, paged = (
-        json.loads(
-            subprocess.run(
-                [sys.executable, __file__, "--one", name, *(["--paged"] if is_paged else [])],
-                check=True,
-                capture_output=True,
-                text=True,
-            ).stdout
-        )
-        for is_paged in (False, True)
-    )
+    command = [sys.executable, __file__, "--one", name]
+    plain, paged = (call([*command, *flags]).result() for flags in ([], ["--paged"]))
     assert plain.pop("results") == paged.pop("results"), f"{name}: other bits"
     program = PROGRAMS[name]
-    return {
-        "program": name,
-        "largest tensor": f"{program.largest_bytes / 1e6:,.0f} MB",
-        "budget": f"{program.budget_bytes / 1e6:,.0f} MB",
-        "seconds, plain": f"{plain['seconds']:.1f}",
-        "seconds, paged": f"{paged['seconds']:.1f}",
-        "resident, plain": f"{plain['resident_bytes'] / 1e6:,.0f} MB",
-        "resident, paged": f"{paged['resident_bytes'] / 1e6:,.0f} MB",
-        "read": f"{paged['read_bytes'] / 1e9:,.1f} GB",
-        "written": f"{paged['written_bytes'] / 1e9:,.1f} GB",
-    }
+    sizes = {"largest_bytes": program.largest_bytes, "budget_bytes": program.budget_bytes}
+    return {"program": name, **sizes, "plain": plain, "paged": paged}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Programs with a tensor larger than the budget.")
+    parser = parser_of(__doc__)
     parser.add_argument("--programs", nargs="+", choices=PROGRAMS, default=list(PROGRAMS))
-    parser.add_argument("--json", type=Path, help="write the rows to this file")
+    add_json(parser)
     parser.add_argument("--one", choices=PROGRAMS, help="run one program in this process")
     parser.add_argument("--paged", action="store_true", help="with --one: in its budget")
     options = parser.parse_args()
     if options.one:
         print(json.dumps(measured(PROGRAMS[options.one], options.paged)))
         return
-    rows = print_markdown(map(row_of, options.programs))
+    rows = print_markdown(COLUMNS, map(row_of, options.programs))
     write_result(options.json, "paged results", rows)
 
 

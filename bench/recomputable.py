@@ -7,7 +7,6 @@ and with sparse operands. After every op, recoup is asked to evict each tensor t
 What stays could not be freed in any budget.
 """
 
-import argparse
 import collections
 import itertools
 import random
@@ -18,12 +17,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from measure import parser_of
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import recoup
 from recoup import _C
+from recoup.bench.harness.tables import markdown_lines
 
 DTYPES = (torch.float32, torch.int64, torch.complex64)
 SPARSE = {
@@ -163,13 +164,16 @@ def table(mode: Evicting) -> str:
     for name, reason in sorted(mode.ops.items()):
         reasons[reason].append(name)
     total = sum(mode.bytes.values())
-    lines = ["| what stays | ops and layouts | bytes | of all |", "|---|--:|--:|--:|"]
-    for reason, names in sorted(reasons.items(), key=lambda row: -len(row[1])):
-        share = mode.bytes[reason] / total
-        lines.append(
-            f"| {reason or 'nothing: it is evicted'} | {len(names)} | {mode.bytes[reason]:,} "
-            f"| {share:.2%} |"
+    rows = [
+        (
+            reason or "nothing: it is evicted",
+            str(len(names)),
+            f"{mode.bytes[reason]:,}",
+            f"{mode.bytes[reason] / total:.2%}",
         )
+        for reason, names in sorted(reasons.items(), key=lambda row: -len(row[1]))
+    ]
+    lines = markdown_lines(("what stays", "ops and layouts", "bytes", "of all"), rows)
     lines.append("")
     for reason, names in sorted(reasons.items()):
         if reason:
@@ -178,7 +182,7 @@ def table(mode: Evicting) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of(__doc__)
     parser.add_argument("--samples", type=int, default=4, help="of each operator, type and layout")
     parser.add_argument("--share", type=int, default=1, help="run 1/N of the operators")
     parser.add_argument("--seed", type=int, default=0, help="which share")

@@ -11,7 +11,7 @@ floors     The least budget that works, without a tier and with one, compared wi
            largest op: its operands, results and workspace. The goal is 1.15 times that and 4 MiB.
            Below the table: what holds the memory in a budget that is just too small.
 
-overheads  Costs of replays and copies over those of the program's own ops, in shares of the
+overheads  Costs of replays and copies over those of the program's own ops, in fractions of the
            unbudgeted peak: without a tier under `planned` and `recoup`, and with two tiers. One has
            0.8 GB/s each way, the other ten times the rate at which the last step makes the values
            that it keeps for its backward pass. `planned` makes no lists with a tier. A copy takes
@@ -28,14 +28,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from measure import megabytes, print_table, program_of_net, say, write_result
+from measure import (
+    add_json,
+    megabytes,
+    parser_of,
+    program_of_net,
+    recorded,
+    say,
+    write_result,
+)
 
 import recoup
 from recoup.bench.flat_options import split
+from recoup.bench.harness.tables import print_rows
 from recoup.bench.nets import NETS
 from recoup.bench.nets.net import Net
 from recoup.bench.nets.real import REAL_NETS
-from recoup.bench.simulated import FEASIBLE_RATIO
+from recoup.bench.simulated import FEASIBLE_RATIO, bisect
 from recoup.offline.graph import graph_of
 
 STEPS = 8  # after the sixth, most nets copy the same values in each step
@@ -47,7 +56,7 @@ RESOLUTION = 0.005
 ASKED_RATIO = 1.15
 ASKED_MORE = 4 << 20
 DISK = 0.8  # GB/s; of a virtual disk
-SHARES = (0.8, 0.6, 0.5, 0.4, 0.3, 0.25)
+FRACTIONS = (0.8, 0.6, 0.5, 0.4, 0.3, 0.25)
 TIMES_THE_RATE = 10
 REQUEST_US = 100.0  # of a copy, in addition to the time of its bytes
 OTHERS = ("recoup", "lru-copy", "tflms", "capuchin")
@@ -68,10 +77,7 @@ def traces(args: argparse.Namespace) -> Iterator[tuple[str, recoup.Trace]]:
             yield name, recoup.Trace.read(path)
         else:
             say(f"{name}: recording")
-            # Makes no digest, as a trial would: values that NumPy has seen cannot be evicted.
-            with recoup.trace(path):
-                program_of_net(nets[name]).train(STEPS)
-            yield name, recoup.Trace.read(path)
+            yield name, recorded(program_of_net(nets[name]), STEPS, path)
 
 
 # --- floors --------------------------------------------------------------------------------------
@@ -101,14 +107,6 @@ def runs(trace: recoup.Trace, budget: int, options: dict[str, Any]) -> bool:
     return run.status == "ok"
 
 
-def least(trace: recoup.Trace, low: int, high: int, **options: Any) -> tuple[int, int]:
-    """(too small, enough), by bisection; `high` must be enough."""
-    while high - low > RESOLUTION * high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if runs(trace, middle, options) else (middle, high)
-    return low, high
-
-
 def why(trace: recoup.Trace, budget: int) -> str:
     """What holds the memory in a budget that is too small even with a tier."""
     run = trace.simulate(
@@ -119,9 +117,15 @@ def why(trace: recoup.Trace, budget: int) -> str:
 
 def floor_row(name: str, trace: recoup.Trace) -> dict[str, Any]:
     peak, need = trace.unbudgeted_peak_bytes(), largest_need(trace)
-    high = 2 * peak
-    without = least(trace, 0, high, **APART)[1]
-    below, enough = least(trace, 0, high, **TIER, **APART)
+
+    def least(options: dict[str, Any]) -> tuple[int, int]:
+        """(too small, enough)"""
+        return bisect(
+            0, 2 * peak, lambda budget: runs(trace, budget, options), resolution=RESOLUTION
+        )
+
+    _, without = least(APART)
+    below, enough = least(TIER | APART)
     asked = int(ASKED_RATIO * need.total_bytes) + ASKED_MORE
     row = {
         "net": name,
@@ -130,6 +134,7 @@ def floor_row(name: str, trace: recoup.Trace) -> dict[str, Any]:
         "need_bytes": need.total_bytes,
         "without_bytes": without,
         "with_bytes": enough,
+        "over_need": enough / need.total_bytes,
         "asked_bytes": asked,
         "kept": enough <= asked,
         "below_bytes": below,
@@ -139,25 +144,22 @@ def floor_row(name: str, trace: recoup.Trace) -> dict[str, Any]:
     return row
 
 
+FLOOR_COLUMNS = {
+    "net": "{net}",
+    "largest op": "{op}",
+    "it needs": "{need_bytes:.1fMB}",
+    "peak": "{peak_bytes:.1fMB}",
+    "least without": "{without_bytes:.1fMB}",
+    "with a tier": "{with_bytes:.1fMB}",
+    "over need": "{over_need:.2f}x",
+    "asked": "{asked_bytes:.1fMB}",
+    "kept": "{kept}",
+}
+
+
 def measure_floors(args: argparse.Namespace) -> None:
     rows = [floor_row(*each) for each in traces(args)]
-    columns = ("net", "largest op", "it needs", "peak", "least without", "with a tier", "over need")
-    print_table(
-        "least budgets",
-        (*columns, "asked", ""),
-        (
-            (
-                row["net"],
-                row["op"].removeprefix("aten::"),
-                *(megabytes(row[f"{key}_bytes"]) for key in ("need", "peak", "without", "with")),
-                f"{row['with_bytes'] / row['need_bytes']:.2f}x",
-                megabytes(row["asked_bytes"]),
-                "" if row["kept"] else "missed",
-            )
-            for row in rows
-        ),
-        texts=2,
-    )
+    print_rows("least budgets", FLOOR_COLUMNS, rows, texts=2)
     for row in rows:
         print(f"{row['net']} in {megabytes(row['below_bytes'])}: {row['reason']}")
     write_result(args.json, "floors", rows)
@@ -177,21 +179,18 @@ def tier_of(rate: float, request_us: float) -> dict[str, Any]:
     return {"spill_bandwidth": (rate, rate), "spill_request_ns": int(request_us * 1000), **TIER}
 
 
-def overhead_row(
-    name: str, trace: recoup.Trace, shares: Iterable[float], request_us: float = REQUEST_US
+def overheads_of(
+    name: str,
+    trace: recoup.Trace,
+    fractions: Iterable[float],
+    kinds: dict[str, dict[str, Any]],
 ) -> Iterator[dict[str, Any]]:
-    peak, rate = trace.unbudgeted_peak_bytes(), rate_of(trace)
-    fast = tier_of(TIMES_THE_RATE * rate, request_us)
-    kinds: dict[str, dict[str, Any]] = {
-        "planned": {"policy": "planned"},
-        "recoup": {"policy": POLICY},
-        "disk": {"policy": POLICY, **tier_of(DISK, request_us)},
-        "fast": {"policy": POLICY, **fast},
-    }
-    for share in shares:
-        row: dict[str, Any] = {"net": name, "share": share, "rate_gb_per_s": rate}
+    """A row for each fraction of the peak, with each kind's overhead; None: it does not run."""
+    for fraction in fractions:
+        budget = int(fraction * trace.unbudgeted_peak_bytes())
+        row: dict[str, Any] = {"net": name, "fraction": fraction, "rate": rate_of(trace)}
         for kind, options in kinds.items():
-            run = trace.simulate(int(share * peak), max_time_ratio=MOST_RATIO, **split(options))
+            run = trace.simulate(budget, max_time_ratio=MOST_RATIO, **split(options))
             row[kind] = run.time_ratio - 1 if run.status == "ok" else None
             if options.get("spill"):
                 row[f"{kind}_spilled_bytes"] = run.stats.spilled_bytes
@@ -201,8 +200,17 @@ def overhead_row(
         yield row
 
 
-def percent(overhead: float | None) -> str:
-    return "-" if overhead is None else f"{overhead:.1%}"
+def overhead_row(
+    name: str, trace: recoup.Trace, fractions: Iterable[float], request_us: float = REQUEST_US
+) -> Iterator[dict[str, Any]]:
+    fast = tier_of(TIMES_THE_RATE * rate_of(trace), request_us)
+    kinds = {
+        "planned": {"policy": "planned"},
+        "recoup": {"policy": POLICY},
+        "disk": {"policy": POLICY, **tier_of(DISK, request_us)},
+        "fast": {"policy": POLICY, **fast},
+    }
+    return overheads_of(name, trace, fractions, kinds)
 
 
 def is_above(row: dict[str, Any], kind: str, times: float = 1.0) -> bool:
@@ -212,63 +220,50 @@ def is_above(row: dict[str, Any], kind: str, times: float = 1.0) -> bool:
     return row[kind] is None or row[kind] > times * row["recoup"] + 1e-9
 
 
+OVERHEAD_COLUMNS = {
+    "net": "{net}",
+    "rate": "{rate:.2f} GB/s",
+    "budget": "{fraction:.0%}",
+    "planned": "{planned:.1%}",
+    "recoup": "{recoup:.1%}",
+    "tier, 0.8 GB/s": "{disk:.1%}",
+    "tier, 10x the rate": "{fast:.1%}",
+}
+
+
 def measure_overheads(args: argparse.Namespace) -> None:
     rows = [row for each in traces(args) for row in overhead_row(*each, args.shares, args.request)]
-    kinds = ("planned", "recoup", "disk", "fast")
-    print_table(
-        "overhead",
-        ("net", "rate", "budget", "planned", "recoup", "tier, 0.8 GB/s", "tier, 10x the rate"),
-        (
-            (
-                row["net"],
-                f"{row['rate_gb_per_s']:.2f} GB/s",
-                f"{row['share']:.0%}",
-                *(percent(row[kind]) for kind in kinds),
-            )
-            for row in rows
-        ),
-    )
+    print_rows("overhead", OVERHEAD_COLUMNS, rows)
     for kind in ("disk", "fast"):
-        above = [f"{row['net']} {row['share']:.0%}" for row in rows if is_above(row, kind)]
+        above = [f"{row['net']} {row['fraction']:.0%}" for row in rows if is_above(row, kind)]
         print(
             f"{kind}: {len(above)} of {len(rows)} above recoup without a tier: {', '.join(above)}"
         )
-    tight = [row for row in rows if row["share"] <= 0.4 and row["recoup"] is not None]
-    missed = [f"{row['net']} {row['share']:.0%}" for row in tight if is_above(row, "fast", 2 / 3)]
+    tight = [row for row in rows if row["fraction"] <= 0.4 and row["recoup"] is not None]
+    missed = [
+        f"{row['net']} {row['fraction']:.0%}" for row in tight if is_above(row, "fast", 2 / 3)
+    ]
     print(f"not a third below at 40 to 25 %: {len(missed)} of {len(tight)}: {', '.join(missed)}")
     write_result(args.json, "overheads", rows)
 
 
 # --- policies ------------------------------------------------------------------------------------
 def policy_row(
-    name: str, trace: recoup.Trace, shares: Iterable[float], request_us: float = REQUEST_US
+    name: str, trace: recoup.Trace, fractions: Iterable[float], request_us: float = REQUEST_US
 ) -> Iterator[dict[str, Any]]:
-    peak, rate = trace.unbudgeted_peak_bytes(), rate_of(trace)
-    tier = tier_of(TIMES_THE_RATE * rate, request_us)
-    for share in shares:
-        row: dict[str, Any] = {"net": name, "share": share}
-        for policy in OTHERS:
-            run = trace.simulate(
-                int(share * peak), policy=policy, max_time_ratio=MOST_RATIO, **tier
-            )
-            row[policy] = run.time_ratio - 1 if run.status == "ok" else None
-        say(f"{row}")
-        yield row
+    tier = tier_of(TIMES_THE_RATE * rate_of(trace), request_us)
+    kinds = {policy: {"policy": policy, **tier} for policy in OTHERS}
+    return overheads_of(name, trace, fractions, kinds)
 
 
 def measure_policies(args: argparse.Namespace) -> None:
     rows = [row for each in traces(args) for row in policy_row(*each, args.shares, args.request)]
-    print_table(
-        "overhead with a tier of 10x the rate",
-        ("net", "budget", *OTHERS),
-        (
-            (row["net"], f"{row['share']:.0%}", *(percent(row[policy]) for policy in OTHERS))
-            for row in rows
-        ),
-    )
+    columns = {"net": "{net}", "budget": "{fraction:.0%}"}
+    columns |= {policy: f"{{{policy}:.1%}}" for policy in OTHERS}
+    print_rows("overhead with a tier of 10x the rate", columns, rows)
     for policy in OTHERS[1:]:
         below = [row for row in rows if row[policy] is not None and is_below(row, policy)]
-        names = ", ".join(f"{row['net']} {row['share']:.0%}" for row in below)
+        names = ", ".join(f"{row['net']} {row['fraction']:.0%}" for row in below)
         print(f"{policy}: below recoup in {len(below)} of {len(rows)}: {names}")
     write_result(args.json, "policies", rows)
 
@@ -278,9 +273,7 @@ def is_below(row: dict[str, Any], policy: str) -> bool:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     floors = commands.add_parser("floors", help="least budgets")
     floors.set_defaults(measure=measure_floors)
@@ -289,13 +282,13 @@ def main() -> int:
     policies = commands.add_parser("policies", help="compared with other systems")
     policies.set_defaults(measure=measure_policies)
     for each in (overheads, policies):
-        each.add_argument("--shares", type=float, nargs="+", default=list(SHARES))
+        each.add_argument("--shares", type=float, nargs="+", default=list(FRACTIONS))
         each.add_argument("--request", type=float, metavar="US", default=REQUEST_US)
     for each in (floors, overheads, policies):
         each.add_argument("--size", choices=["small", "real"], default="small")
         each.add_argument("--nets", nargs="+", metavar="NET", help="default: all")
         each.add_argument("--folder", type=Path, required=True, help="of the traces")
-        each.add_argument("--json", type=Path, metavar="FILE")
+    add_json(floors, overheads, policies)
     args = parser.parse_args()
     args.measure(args)
     return 0

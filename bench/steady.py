@@ -3,20 +3,21 @@
     OMP_NUM_THREADS=1 python bench/steady.py --nets wide bilstm mlp cnn --shares 0.7 0.6 0.5 0.4
 
 Each net is trained for 16 steps, and each op of the later steps gets its median cost. A run is
-simulated in each share of the peak, with a tier of 0.8 GB/s. Prints a table in Markdown: the bound,
-whether it is proved to be that of the program, and for each policy the time ratio of the later half
-of the steps over the bound. The bound's note is in python/recoup/offline/optimum_steady.py.
+simulated in each fraction of the peak, with a tier of 0.8 GB/s. Prints a table in Markdown: the
+bound, whether it is proved to be that of the program, and for each policy the time ratio of the
+later half of the steps over the bound. python/recoup/offline/optimum_steady.py has the bound's
+note.
 """
 
 import argparse
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from measure import write_result
-from yardsticks import PROGRAM_NAMES, SMALL, recorded
+from measure import PROGRAM_NAMES, add_json, parser_of, write_result
+from yardsticks import SMALL, recorded
 
 import recoup
+from recoup.bench.harness.tables import print_markdown
 from recoup.offline.graph import TierPrice
 from recoup.offline.optimum_steady import steady_bound, with_median_costs
 from recoup.offline.trace_steps import first_steps
@@ -50,50 +51,52 @@ def late_ratio(
 
 
 def row_of(
-    name: str, traces: Sequence[recoup.Trace], share: float, time_limit: float
+    name: str, traces: Sequence[recoup.Trace], fraction: float, time_limit: float
 ) -> dict[str, Any]:
     step = traces[-1].step()
-    budget = int(step.unbudgeted_peak_bytes() * share)
+    budget = int(step.unbudgeted_peak_bytes() * fraction)
     found = steady_bound(step, budget, TierPrice(), time_limit=time_limit)
     ratios = {
         label: late_ratio(traces, budget, policy, layout=layout)
         for label, (policy, layout) in RUNS.items()
     }
+    over = {
+        label: None if None in (ratio, found.bound) else ratio / found.bound
+        for label, ratio in ratios.items()
+    }
     return {
-        "net": name, "share": share, "budget_bytes": budget, "bound": found.bound,
+        "net": name, "fraction": fraction, "budget_bytes": budget, "bound": found.bound,
         "proved": found.proved, "seconds": found.seconds, "values": found.values, "ratios": ratios,
+        "over_bound": over,
     }  # fmt: skip
 
 
-def line(row: dict[str, Any]) -> str:
-    bound = row["bound"]
-    cells = [f"{row['net']} {row['share']:.0%}", "-" if bound is None else f"{bound:.3f}"]
-    cells.append("yes" if row["proved"] else "no")
-    for ratio in row["ratios"].values():
-        cells.append("-" if None in (ratio, bound) else f"{ratio / bound:.3f}")
-    return f"| {' | '.join(cells)} |"
+COLUMNS = {
+    "net": "{net} {fraction:.0%}",
+    "bound": "{bound:.3f}",
+    "proved": "{proved}",
+    **{run: f"{{over_bound[{run}]:.3f}}" for run in RUNS},
+}
+
+
+def all_rows(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    for name in options.nets:
+        trace = with_median_costs(recorded(name, STEPS))
+        traces = [first_steps(trace, STEPS // 2), trace]
+        for fraction in options.shares:
+            yield row_of(name, traces, fraction, options.time_limit)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     nets = [*SMALL, *PROGRAM_NAMES]
     default = ["wide", "bilstm", "mlp", "cnn"]
     parser.add_argument("--nets", nargs="+", default=default, choices=nets, metavar="NET")
     parser.add_argument("--shares", nargs="+", type=float, default=[0.7, 0.6, 0.5, 0.4])
     parser.add_argument("--time-limit", type=float, default=60.0, metavar="SECONDS")
-    parser.add_argument("--json", type=Path, metavar="FILE")
+    add_json(parser)
     options = parser.parse_args()
-    print(f"| | bound | proved | {' | '.join(RUNS)} |")
-    print("|---" * (3 + len(RUNS)) + "|", flush=True)
-    rows = []
-    for name in options.nets:
-        trace = with_median_costs(recorded(name, STEPS))
-        traces = [first_steps(trace, STEPS // 2), trace]
-        for share in options.shares:
-            rows.append(row_of(name, traces, share, options.time_limit))
-            print(line(rows[-1]), flush=True)
+    rows = print_markdown(COLUMNS, all_rows(options))
     write_result(options.json, "steady", rows)
 
 

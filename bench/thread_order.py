@@ -6,12 +6,17 @@ Times each op in plain PyTorch with one and with two threads in turn. Prints a t
 the median of the rounds.
 """
 
-import argparse
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
 
 import torch
+from measure import parser_of
+
+from recoup.bench.harness.tables import print_markdown
+from recoup.bench.harness.turns import in_turns
 
 OPS: dict[str, Callable[[torch.Tensor, torch.Tensor], object]] = {
     "gradient of `x[i]` (`index_put` with accumulate)": lambda x, i: torch.index_put(
@@ -28,35 +33,37 @@ OPS: dict[str, Callable[[torch.Tensor, torch.Tensor], object]] = {
 }
 
 
-def seconds(op: Callable[[], object]) -> float:
+def seconds(op: Callable[[], object], threads: int) -> float:
+    torch.set_num_threads(threads)
     started = time.perf_counter()
     op()
     return time.perf_counter() - started
 
 
-def compare(rounds: int) -> None:
+COLUMNS = {
+    "op": "{op}",
+    "elements": "{rows:,} x {width}",
+    "one thread": "{one_ms:.1f} ms",
+    "two threads": "{two_ms:.1f} ms",
+    "one / two": "{ratio:.2f}",
+}
+
+
+def compared(rounds: int) -> Iterator[dict[str, Any]]:
     torch.manual_seed(0)
-    print("| op | elements | one thread | two threads | one / two |\n|---|--:|--:|--:|--:|")
     for name, op in OPS.items():
         for rows, width in ((4096, 512), (65536, 64)):
             x, i = torch.randn(rows, width), torch.randint(0, rows // 2, (rows,))
-            times: dict[int, list[float]] = {1: [], 2: []}
-            for _ in range(rounds + 2):
-                for threads, found in times.items():
-                    torch.set_num_threads(threads)
-                    found.append(seconds(lambda op=op, x=x, i=i: op(x, i)))
-            one, two = (statistics.median(times[threads][2:]) for threads in (1, 2))
-            print(
-                f"| {name} | {rows:,} x {width} | {one * 1e3:.1f} ms | {two * 1e3:.1f} ms "
-                f"| {one / two:.2f} |"
-            )
+            ways = {threads: partial(seconds, partial(op, x, i), threads) for threads in (1, 2)}
+            one, two = map(statistics.median, in_turns(rounds, ways, warm_ups=2).values())
+            times = {"one_ms": 1e3 * one, "two_ms": 1e3 * two, "ratio": one / two}
+            yield {"op": name, "rows": rows, "width": width, **times}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of(__doc__)
     parser.add_argument("--rounds", type=int, default=15)
-    args = parser.parse_args()
-    compare(args.rounds)
+    print_markdown(COLUMNS, compared(parser.parse_args().rounds))
 
 
 if __name__ == "__main__":

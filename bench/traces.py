@@ -39,10 +39,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from measure import print_table, say, write_result
+from measure import add_json, parser_of, say, write_result
 
 import recoup
 from recoup.bench.flat_options import split
+from recoup.bench.harness import pictures
+from recoup.bench.harness.tables import print_cells
+from recoup.bench.simulated import bisect
 from recoup.offline.dtr_log import read_any_trace
 
 
@@ -99,14 +102,7 @@ def simulate(trace: recoup.Trace, peak: int, percent: int, variant: str) -> dict
 
 def least(trace: recoup.Trace, peak: int, variant: str) -> int:
     """The least percentage that works, if a larger budget is never worse."""
-    too_small, enough = 0, 50
-    while enough - too_small > 1:
-        middle = (too_small + enough) // 2
-        if simulate(trace, peak, 2 * middle, variant) is None:
-            too_small = middle
-        else:
-            enough = middle
-    return 2 * enough
+    return 2 * bisect(0, 50, lambda half: simulate(trace, peak, 2 * half, variant) is not None)[1]
 
 
 def geometric_mean(values: Iterable[float]) -> float:
@@ -141,22 +137,9 @@ def plot(
     rows: list[dict[str, Any]], shares: list[int], policies: list[str], path: Path, most: float = 4
 ) -> None:
     """Draws one panel per policy with the time ratio of each trace, as far as it works."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    columns = 4
-    height = -(-len(policies) // columns)
-    figure, panels = plt.subplots(
-        height,
-        columns,
-        figsize=(11, 2.3 * height),
-        dpi=100,
-        sharex=True,
-        sharey=True,
-        squeeze=False,
-    )
+    height, columns = pictures.grid(len(policies), 4)
+    size = (11, 2.3 * height)
+    figure, panels = pictures.panels(height, columns, size, sharex=True, sharey=True)
     for axes, policy in zip(panels.flat, policies, strict=False):
         mine = of_policy(rows, policy)
         for row in mine:
@@ -179,8 +162,7 @@ def plot(
     panels[0][0].invert_xaxis()
     figure.supxlabel("budget, % of the unbudgeted peak", fontsize=8)
     figure.supylabel("ops and replays over ops", fontsize=8)
-    figure.tight_layout()
-    figure.savefig(path)
+    pictures.save(figure, path, 100)
 
 
 def least_of(rows: list[dict[str, Any]], trace: str) -> str:
@@ -219,7 +201,7 @@ def print_times(rows: list[dict[str, Any]], shares: list[int], policies: list[st
         mine = [row["least_percent"] for row in of_policy(rows, policy)]
         return f"{sum(mine) / len(mine):.1f} %"
 
-    print_table(
+    print_cells(
         "time ratio (traces that run)",
         ("policy", *(f"{share} %" for share in shares), "least"),
         [
@@ -240,7 +222,7 @@ def print_work(rows: list[dict[str, Any]], shares: list[int], policies: list[str
             if trace == row["trace"]
         )
 
-    print_table(
+    print_cells(
         f"work in the {len(common)} budgets that every policy runs",
         ("policy", "evictions", "plans", "visited", "search ms", "moves", "moved", "fragmentation"),
         [
@@ -287,7 +269,7 @@ def print_distance(rows: list[dict[str, Any]], shares: list[int], policies: list
         near = [f"{sum(each <= 1.01 for each in column)}/{len(column)}" for column in found]
         return [*near, f"{geometric_mean(each for column in found for each in column):.3f}"]
 
-    print_table(
+    print_cells(
         "traces in which it takes at most 1.01 times the best, and its mean time over the best",
         ("policy", *(f"{share} %" for share in shares), "mean"),
         [(policy, *cells(policy)) for policy in bounded],
@@ -333,16 +315,14 @@ def compare_schedules(args: argparse.Namespace) -> None:
                 dtr = run_schedule(trace, "dtr", used)
                 cells.append(f"{used / peak:.0%}, {ratio(alone)} ({ratio(dtr)})")
         needs.append((label, *cells))
-    print_table("time ratios", ("trace", "budget", *names), ratios, texts=2)
+    print_cells("time ratios", ("trace", "budget", *names), ratios, texts=2)
     alone_names = [name for name in SCHEDULES if name not in FOR_THE_BUDGET]
-    print_table("peak, time ratio (dtr's in that memory)", ("trace", *alone_names), needs)
+    print_cells("peak, time ratio (dtr's in that memory)", ("trace", *alone_names), needs)
     write_result(args.json, "schedules", rows)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     policies = commands.add_parser("policies", help="which costs least, and runs in least")
     policies.set_defaults(compare=compare_policies)
@@ -356,7 +336,7 @@ def main() -> None:
     schedules.add_argument("--shares", type=float, nargs="+", default=[1.0, 0.7, 0.5, 0.3])
     for each in (policies, schedules):
         each.add_argument("traces", type=Path, nargs="+", metavar="TRACE")
-        each.add_argument("--json", type=Path, metavar="FILE")
+    add_json(policies, schedules)
     args = parser.parse_args()
     args.compare(args)
 

@@ -38,11 +38,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import measure
 import torch
 from measure import (
     PROGRAM_NAMES,
     Program,
-    print_table,
+    add_json,
+    parser_of,
     program_named,
     program_of_net,
     say,
@@ -53,6 +55,7 @@ from torch import nn
 import recoup
 from dtr_logs import TOLERANCE as GOLDEN_TOLERANCE
 from dtr_logs import GoldenCell, read_golden, simulate_golden
+from recoup.bench.harness.tables import print_cells, print_rows
 from recoup.bench.nets.net import Batch, Net, classified, images
 from recoup.bench.nets.tiny_vision import ResNet
 from recoup.offline import layout
@@ -107,10 +110,7 @@ def program(name: str) -> Program:
 
 def recorded(name: str, steps: int = STEPS) -> recoup.Trace:
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "run.rtrace"
-        with recoup.trace(path):
-            program(name).train(steps)
-        return recoup.Trace.read(path)
+        return measure.recorded(program(name), steps, Path(folder) / "run.rtrace")
 
 
 def traces_of(nets: list[str], paths: list[Path]) -> Iterator[tuple[str, recoup.Trace]]:
@@ -201,7 +201,7 @@ def measure_optimum(args: argparse.Namespace) -> int:
         for share in args.shares
     ]
     columns = [f"{row['net']} {row['share']:.0%}" for row in rows]
-    print_table("time ratio over the best known", ["", *columns], lines_of(rows))
+    print_cells("time ratio over the best known", ["", *columns], lines_of(rows))
     write_result(args.json, "optimum", rows)
     return 0
 
@@ -271,6 +271,18 @@ def measure_layouts(args: argparse.Namespace) -> int:
 THRASH = 2.0  # the authors' bound
 
 
+DTR_COLUMNS = {
+    "log": "{log}",
+    "policy": "{policy}",
+    "share": "{share:g}",
+    "golden": "{golden_status}",
+    "its ratio": "{golden_time_ratio}",
+    "ours": "{status}",
+    "our ratio": "{time_ratio:.4f}",
+    "ours / golden": "{over_golden:.4f}",
+}
+
+
 def measure_dtr(args: argparse.Namespace) -> int:
     cells = [cell for path in args.golden for cell in read_golden(path)]
     results = (simulate_golden if args.preset else simulate_ours)(cells, args.logs)
@@ -280,7 +292,8 @@ def measure_dtr(args: argparse.Namespace) -> int:
         for row, cell, result in zip(rows, cells, results, strict=True)
         if cell.difference(result) > GOLDEN_TOLERANCE
     ]
-    print_rows(different if args.preset else rows)
+    if shown := different if args.preset else rows:
+        print_rows("ours over theirs", DTR_COLUMNS, shown, texts=2)
     if args.preset:
         worst = max(cell.difference(result) for cell, result in zip(cells, results, strict=True))
         print(
@@ -327,27 +340,6 @@ def dtr_row(cell: GoldenCell, result: Simulation) -> dict[str, Any]:
         "time_ratio": ours,
         "over_golden": None if ours is None or theirs is None else ours / theirs,
     }
-
-
-def print_rows(rows: list[dict[str, Any]]) -> None:
-    if not rows:
-        return
-    print_table(
-        "ours over theirs",
-        ("log", "policy", "share", "golden", "ours", "ours / golden"),
-        [
-            (
-                row["log"],
-                row["policy"],
-                f"{row['share']:g}",
-                f"{row['golden_time_ratio'] or row['golden_status']}",
-                row["status"] if row["time_ratio"] is None else f"{row['time_ratio']:.4f}",
-                "" if row["over_golden"] is None else f"{row['over_golden']:.4f}",
-            )
-            for row in rows
-        ],
-        texts=2,
-    )
 
 
 def print_summary(rows: list[dict[str, Any]]) -> None:
@@ -401,14 +393,11 @@ def add_dtr(commands: Any) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for add in (add_optimum, add_layouts, add_dtr):
         add(commands)
-    for command in commands.choices.values():
-        command.add_argument("--json", type=Path, metavar="FILE")
+    add_json(*commands.choices.values())
     args = parser.parse_args()
     code: int = args.measure(args)
     return code
