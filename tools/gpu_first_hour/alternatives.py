@@ -20,26 +20,15 @@ from training import PAIRS, Job, compare
 
 import gpu
 import recoup
+from recoup.bench.blocks import Segment
 from recoup.bench.harness.turns import Ratios, pairs
-
-
-class Checkpointed(nn.Module):
-    """A block that torch.utils.checkpoint recomputes in the backward pass."""
-
-    def __init__(self, block: nn.Module) -> None:
-        super().__init__()
-        self.block = block
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = checkpoint(self.block, x, use_reentrant=False)
-        return found
 
 
 def with_checkpoints(model: nn.Module, chains: tuple[str, ...]) -> nn.Module:
     for name in chains:
         chain: Any = model.get_submodule(name)
         for at, block in enumerate(list(chain)):
-            chain[at] = Checkpointed(block)
+            chain[at] = Segment([block], True, partial(checkpoint, use_reentrant=False))
     return model
 
 

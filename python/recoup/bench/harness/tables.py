@@ -22,6 +22,8 @@ class _Formatter(string.Formatter):
     def format_field(self, value: Any, format_spec: str) -> str:
         if value is None:
             raise _NoValueError
+        if isinstance(value, bool):
+            return "yes" if value else "no"
         size = _UNITS.get(format_spec[-2:])
         if size is None:
             return format(value, format_spec)

@@ -4,7 +4,7 @@ import argparse
 import sys
 from typing import Any
 
-from recoup._reporting.tables import plain_table, print_table
+from recoup.bench.harness.tables import print_cells
 from recoup.commands.bench.arguments import chosen, parse_shares
 
 
@@ -39,8 +39,5 @@ def _print_tables(plan: Any, results: Any) -> None:
 
     for summary in summaries(plan, results):
         print(f"{title(summary)}; medians of {len(summary.plain.runs)} rounds")
-        table = plain_table(*COLUMNS)
-        for line in summary.lines:
-            table.add_row(*cells(summary, line))
-        print_table(table)
+        print_cells("", COLUMNS, (cells(summary, line) for line in summary.lines))
         print(*remarks(summary), "", sep="\n")

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from recoup import gpus
-from recoup._reporting.tables import plain_table, print_table
+from recoup.bench.harness.tables import cells_of, print_cells
 from recoup.commands.bench.arguments import ALL, NONE, chosen, parse_shares
 from recoup.known_names import names, policy_names
 
@@ -106,55 +106,44 @@ def _print_tables(plan: Any, results: Any) -> None:
             f"{net}: unbudgeted peak {peak / 1e6:.1f} MB; least budget without evictions: "
             f"{unevicted}"
         )
-        times, layouts = plain_table("policy", *_TIMES), plain_table("policy", *_LAYOUTS)
+        times, layouts = [], []
         for row in results.rows_of(plan, net):
             bytes_least = least[net, row["policy"]]
             share = "-" if bytes_least is None else f"{bytes_least / peak:.0%}"
             budget = f"{100 * row['share']:g}%"
-            times.add_row(row["policy"], share, budget, *_time_cells(row))
             if "stats" in row:
-                layouts.add_row(row["policy"], budget, *_layout_cells(row))
-        for table in times, layouts:
-            if table.rows:
-                print_table(table)
+                times.append((row["policy"], share, budget, *cells_of(_TIMES, row)))
+                layouts.append((row["policy"], budget, *cells_of(_LAYOUTS, row)))
+            else:
+                slow = "slow" if row["status"] == "too slow" else "-"
+                times.append((row["policy"], share, budget, slow))
+        for head, columns, rows in (
+            (("policy", "least", "budget"), _TIMES, times),
+            (("policy", "budget"), _LAYOUTS, layouts),
+        ):
+            if rows:
+                print_cells("", (*head, *columns), rows)
                 print()
 
 
-_TIMES = (
-    "least", "budget", "time", "compute", "search", "reclaim", "moves", "alloc", "replays", "depth",
-    "chain", "peak",
-)  # fmt: skip
-_LAYOUTS = (
-    "budget", "evictions", "moved", "layout cost", "time", "scatter", "fragmented", "without",
-)  # fmt: skip
-
-
-def _time_cells(row: dict[str, Any]) -> list[str]:
-    if "stats" not in row:
-        return ["slow" if row["status"] == "too slow" else "-"]
-    stats = row["stats"]
-    return [
-        f"{row['time_ratio']:.2f}x",
-        f"{row['compute_overhead']:.2f}x",
-        f"{row['search_share']:.1%}",
-        f"{row['bookkeeping_share']:.1%}",
-        f"{row['move_share']:.1%}",
-        f"{row['allocator_share']:.1%}",
-        f"{stats['replays']:,}",
-        f"{stats['replay_depth_max']:,}",
-        f"{stats['replay_chain_max']:,}",
-        f"{stats['peak_bytes'] / 1e6:.1f} MB",
-    ]
-
-
-def _layout_cells(row: dict[str, Any]) -> list[str]:
-    stats, layout = row["stats"], row["layout"]
-    return [
-        f"{stats['evictions']:,}",
-        f"{stats['moved_bytes'] / 1e6:.1f} MB",
-        "-" if layout["cost"] is None else f"{layout['cost']:.1%}",
-        "-" if layout["time_ratio"] is None else f"{layout['time_ratio']:.2f}x",
-        f"{layout['scatter']:.0%}",
-        f"{row['fragmentation']:.1%}",
-        f"{layout['fragmentation_without']:.1%}",
-    ]
+_TIMES = {
+    "time": "{time_ratio:.2f}x",
+    "compute": "{compute_overhead:.2f}x",
+    "search": "{search_share:.1%}",
+    "reclaim": "{bookkeeping_share:.1%}",
+    "moves": "{move_share:.1%}",
+    "alloc": "{allocator_share:.1%}",
+    "replays": "{stats[replays]:,}",
+    "depth": "{stats[replay_depth_max]:,}",
+    "chain": "{stats[replay_chain_max]:,}",
+    "peak": "{stats[peak_bytes]:.1fMB}",
+}
+_LAYOUTS = {
+    "evictions": "{stats[evictions]:,}",
+    "moved": "{stats[moved_bytes]:.1fMB}",
+    "layout cost": "{layout[cost]:.1%}",
+    "time": "{layout[time_ratio]:.2f}x",
+    "scatter": "{layout[scatter]:.0%}",
+    "fragmented": "{fragmentation:.1%}",
+    "without": "{layout[fragmentation_without]:.1%}",
+}
