@@ -79,7 +79,8 @@ def measured(run: Recorded, fraction: float, rounds: int) -> dict[str, Any]:
         return row | unknown | {"live": "out of budget", "is_right": right}
     whole = run_in(run.net, run.steps, SEED, 2 * peak)
     assert whole.stats is not None
-    guess, least, most = predicted.time_ratio, min(ratios.each), max(ratios.each)
+    guess = predicted.time_ratio if predicted.status == "ok" else None
+    least, most = min(ratios.each), max(ratios.each)
     off_by = None if guess is None else guess / ratios.median - 1
     return row | {
         "live": "ok", "unbudgeted_peak_bytes": whole.stats.peak_bytes, "ratios": ratios.each,
