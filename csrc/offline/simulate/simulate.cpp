@@ -7,10 +7,10 @@
 
 #include "csrc/base/strings.h"
 #include "csrc/engine/base/decisions.h"
-#include "csrc/foresight/foresight.h"
-#include "csrc/foresight/next_use_predictor.h"
 #include "csrc/offline/simulate/timeline.h"
 #include "csrc/simulate/simulator.h"
+#include "csrc/steps/evict/foresight.h"
+#include "csrc/steps/prefetch/next_use_predictor.h"
 
 namespace recoup {
 namespace {

@@ -2,10 +2,10 @@
 #include <c10/util/Exception.h>
 #include <unistd.h>
 
-#include "csrc/torch/calls/access_hooks.h"
 #include "csrc/torch/calls/dispatch.h"
 #include "csrc/torch/compat/errors.h"
 #include "csrc/torch/compat/scope_thread.h"
+#include "csrc/torch/frames/access_hooks.h"
 #include "csrc/torch/ops/overrides.h"
 #include "csrc/torch/ops/traits_table.h"
 #include "csrc/torch/session/allocator.h"

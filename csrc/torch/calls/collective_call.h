@@ -6,7 +6,7 @@
 
 #include <vector>
 
-#include "csrc/torch/calls/kernel_frame.h"
+#include "csrc/torch/frames/kernel_frame.h"
 #include "csrc/torch/ops/in_flight.h"
 
 namespace recoup::detail {

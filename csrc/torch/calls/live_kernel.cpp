@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "csrc/torch/backend/paged_results.h"
-#include "csrc/torch/calls/op_call.h"
 #include "csrc/torch/compat/errors.h"
 #include "csrc/torch/compat/hook.h"
 #include "csrc/torch/compat/scope_thread.h"
@@ -218,7 +217,7 @@ void LiveKernel::run_below() {
   if (others_.empty()) [[likely]] {
     Hook::proceed(call_.op, call_.keys, &call_.stack);
   } else {
-    OpCall(*others_.front(), call_, others_.subspan(1)).run();
+    run_in_others_(call_, others_);
   }
 }
 

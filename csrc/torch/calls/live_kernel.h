@@ -22,11 +22,17 @@ namespace recoup::detail {
 // have changed the sizes of an `out` without getting memory for it.
 class LiveKernel final : public ProgramKernel {
  public:
-  // `others`: sessions of other devices that the op concerns, too. All arguments must outlive this
-  // object.
+  // Runs the same call in the sessions of other devices that the op concerns.
+  using RunInOthers = void (*)(const Call& call, std::span<Session* const> others);
+  // `others`: those sessions. All arguments must outlive this object.
   LiveKernel(Session& session, const Call& call, Operands& operands,
-             std::span<Session* const> others)
-      : session_(session), call_(call), operands_(operands), others_(others), in_place_(session) {}
+             std::span<Session* const> others, RunInOthers run_in_others)
+      : session_(session),
+        call_(call),
+        operands_(operands),
+        others_(others),
+        run_in_others_(run_in_others),
+        in_place_(session) {}
 
   // Before ProgramOp::begin, when the operands are known.
   void find_limits();
@@ -78,6 +84,7 @@ class LiveKernel final : public ProgramKernel {
   const Call& call_;
   Operands& operands_;
   const std::span<Session* const> others_;
+  const RunInOthers run_in_others_;
   bool may_be_in_place_ = false;
   bool paged_ = false;
   NoReplay why_ = NoReplay::kNone;

@@ -7,10 +7,10 @@
 
 #include "csrc/torch/calls/call.h"
 #include "csrc/torch/calls/fresh_results.h"
-#include "csrc/torch/calls/kernel_frame.h"
 #include "csrc/torch/calls/live_kernel.h"
 #include "csrc/torch/calls/operands.h"
 #include "csrc/torch/compat/settings.h"
+#include "csrc/torch/frames/kernel_frame.h"
 #include "csrc/torch/ops/payload.h"
 #include "csrc/torch/session/session.h"
 
@@ -28,13 +28,16 @@ class OpCall {
         others_(others),
         operands_(session.tensors(), call.traits, call.keys),
         fresh_(session, operands_),
-        kernel_(session, call, operands_, others) {}
+        kernel_(session, call, operands_, others, &run_in) {}
   void run();
   // For an opaque op, whose kernel runs after this: restores its arguments and holds them in
   // `frame`. Each storage that it writes gets a new, non-recomputable version.
   void announce(KernelFrame& frame);
 
  private:
+  static void run_in(const Call& call, std::span<Session* const> sessions) {
+    OpCall(*sessions.front(), call, sessions.subspan(1)).run();
+  }
   enum class Results : std::uint8_t { kOnStack, kNone };
   // ---- before the kernel ----
   void prepare();

@@ -19,6 +19,7 @@
 #include "csrc/torch/ops/payload.h"
 #include "csrc/torch/ops/traits.h"
 #include "csrc/torch/storages/tensor_device.h"
+#include "csrc/torch/storages/tensor_storages.h"
 
 namespace recoup::detail {
 
@@ -38,37 +39,9 @@ inline c10::StorageImpl& impl_of(const Operand& operand) {
 // get the type that kernels expect.
 c10::IValue own_copy(const c10::IValue& value);
 
-// The storage of a plain tensor on the device; null for other tensors.
-inline c10::StorageImpl* plain_storage(const TensorDevice& device, const at::Tensor& tensor) {
-  const c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
-  if (!is_plain(*impl) || !impl->has_storage() || !device.manages(*impl)) {
-    return nullptr;
-  }
-  c10::StorageImpl* const storage = impl->unsafe_storage().unsafeGetStorageImpl();
-  return storage->sym_nbytes().is_heap_allocated() ? nullptr : storage;
-}
-
 // Whether the tensor is a plain tensor of a few elements on the CPU, while the device is a GPU: the
 // seed of fused attention, an index.
 bool is_small_on_cpu(const TensorDevice& device, const at::Tensor& tensor);
-
-// Calls visit(storage) for each storage, on the device, of a plain or composite tensor. Returns
-// whether the tensor is plain and on the device.
-template <class Function>
-bool for_each_storage(const TensorDevice& device, const at::Tensor& tensor, Function&& visit) {
-  if (c10::StorageImpl* const storage = plain_storage(device, tensor)) {
-    visit(*storage);
-    return true;
-  }
-  if (kind_of(tensor) == TensorKind::kComposite) {
-    for_each_component(tensor, [&](const c10::Storage& each) {
-      if (c10::StorageImpl* const storage = device.managed(each)) {
-        visit(*storage);
-      }
-    });
-  }
-  return false;
-}
 
 class Operands {
  public:

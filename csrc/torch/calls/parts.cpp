@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "csrc/torch/backend/backend_type.h"
-#include "csrc/torch/calls/kernel_frame.h"
 #include "csrc/torch/calls/op_call.h"
 #include "csrc/torch/calls/operands.h"
+#include "csrc/torch/frames/kernel_frame.h"
 #include "csrc/torch/storages/request.h"
 
 namespace recoup::detail {

@@ -1,5 +1,5 @@
 // Foresight on real content: it changes neither bits nor the budget, and repeated steps cost less.
-#include "csrc/foresight/foresight.h"
+#include "csrc/steps/evict/foresight.h"
 
 #include <gtest/gtest.h>
 

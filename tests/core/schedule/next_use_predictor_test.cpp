@@ -1,5 +1,5 @@
 // The next-use predictor for repeated steps, and copies that run concurrently with ops.
-#include "csrc/foresight/next_use_predictor.h"
+#include "csrc/steps/prefetch/next_use_predictor.h"
 
 #include <gtest/gtest.h>
 
@@ -8,8 +8,8 @@
 
 #include "csrc/engine/base/decisions.h"
 #include "csrc/engine/base/observers.h"
-#include "csrc/foresight/copy_load.h"
 #include "csrc/simulate/simulator.h"
+#include "csrc/steps/prefetch/copy_load.h"
 #include "tests/core/support/engine_contract.h"
 #include "tests/core/support/recorded_steps.h"
 #include "tests/core/support/step_program.h"

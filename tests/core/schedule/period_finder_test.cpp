@@ -1,5 +1,5 @@
 // Periods of ops in programs that mark no steps, and what is read ahead in them.
-#include "csrc/foresight/period_finder.h"
+#include "csrc/steps/track/period_finder.h"
 
 #include <gtest/gtest.h>
 
@@ -11,8 +11,8 @@
 #include "csrc/base/hash.h"
 #include "csrc/engine/base/decisions.h"
 #include "csrc/engine/base/observers.h"
-#include "csrc/foresight/next_use_predictor.h"
 #include "csrc/simulate/simulator.h"
+#include "csrc/steps/prefetch/next_use_predictor.h"
 #include "csrc/trace/recorder.h"
 #include "csrc/trace/sink.h"
 #include "tests/core/support/engine_contract.h"

@@ -1,5 +1,5 @@
 // SpillForecast: which values of a repeated step are written in advance, and in which order.
-#include "csrc/foresight/spill_forecast.h"
+#include "csrc/steps/prefetch/spill_forecast.h"
 
 #include <gtest/gtest.h>
 

@@ -11,10 +11,10 @@
 #include "csrc/base/by_id.h"
 #include "csrc/engine/base/observer.h"
 #include "csrc/engine/base/planned_victims.h"
-#include "csrc/foresight/copy_load.h"
-#include "csrc/foresight/period_finder.h"
-#include "csrc/foresight/spill_forecast.h"
-#include "csrc/foresight/step_log.h"
+#include "csrc/steps/prefetch/copy_load.h"
+#include "csrc/steps/prefetch/spill_forecast.h"
+#include "csrc/steps/track/period_finder.h"
+#include "csrc/steps/track/step_tracker.h"
 
 namespace recoup::detail {
 
@@ -39,7 +39,7 @@ class NextUsePredictor final : public Observer, public PlannedVictims {
 
   // PlannedVictims.
   void before_op(std::string_view name, std::span<const Operand> operands) override;
-  void on_no_op() override { running_.reset(); }
+  void on_no_op() override { running_.no_op(); }
   [[nodiscard]] ValueId next() const override { return {}; }
   [[nodiscard]] std::optional<std::uint32_t> next_use(StorageId storage) const override;
   [[nodiscard]] bool uses_ahead(std::uint32_t n, std::vector<StorageId>& storages) const override;
@@ -60,8 +60,6 @@ class NextUsePredictor final : public Observer, public PlannedVictims {
 
  private:
   static constexpr std::size_t kMostKnown = 4;
-  // A sequence of more ops without the end of a step is not a step.
-  static constexpr std::uint32_t kMostOps = 1U << 16;
 
   // A storage, identified so that the next run of the step can find it.
   struct Use {
@@ -89,6 +87,7 @@ class NextUsePredictor final : public Observer, public PlannedVictims {
   void add_op(const OpRecord& record, std::span<const Operand> operands,
               std::span<const StorageId> fresh);
   void find_period(std::span<const Operand> operands, std::span<const StorageId> fresh);
+  [[nodiscard]] const StepLog& log() const { return running_.log(); }
   void begin_step();
   void end_step();
   void drop_step();
@@ -111,14 +110,11 @@ class NextUsePredictor final : public Observer, public PlannedVictims {
   std::uint64_t shortest_marked_ = 0;  // least number of ops between two marks; 0: no mark
 
   // State of the running step.
-  StepLog log_;
+  StepTracker running_;
   Step step_;
   std::vector<PinTicket> made_;  // new storages of its ops
   std::vector<std::uint32_t> first_made_{0};
-  std::optional<StepHash> running_;  // hash of the running op
-  std::uint64_t name_ = 0;           // hash of the name of the op that began last
-  int open_ops_ = 0;                 // number of running ops on all threads
-  bool given_up_ = false;
+  std::uint64_t name_ = 0;  // hash of the name of the op that began last
 };
 
 // Whether a run with these options has a NextUsePredictor, or a Foresight. Plans do not cover a

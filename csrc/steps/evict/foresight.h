@@ -9,7 +9,8 @@
 #include <vector>
 
 #include "csrc/engine/base/observers.h"
-#include "csrc/foresight/planner_thread.h"
+#include "csrc/steps/evict/planner_thread.h"
+#include "csrc/steps/track/step_tracker.h"
 
 namespace recoup::detail {
 
@@ -89,7 +90,7 @@ class Foresight final : public Observers, public PlannedVictims {
 
   // PlannedVictims.
   void before_op(std::string_view name, std::span<const Operand> operands) override;
-  void on_no_op() override { running_.reset(); }
+  void on_no_op() override { step_.no_op(); }
   [[nodiscard]] ValueId next() const override;
   [[nodiscard]] std::optional<Nanoseconds> moves_next() const override;
   void on_room_by_moves() override { ++moves_; }
@@ -111,8 +112,6 @@ class Foresight final : public Observers, public PlannedVictims {
  private:
   static constexpr std::size_t kMostKnown = 8;
   static constexpr std::size_t kMostSeen = 16;
-  // A sequence of more ops without the end of a step is not a step.
-  static constexpr std::uint32_t kMostOps = 1U << 16;
   // After this number of steps without a new plan, only one step in kFruitless is recorded. A
   // prime, so that the period differs from that of alternating steps.
   static constexpr std::int64_t kFruitless = 17;
@@ -121,8 +120,8 @@ class Foresight final : public Observers, public PlannedVictims {
   void end_step();
   void drop_step();
   void forget_step();
-  void follow(StepHash hash);
-  [[nodiscard]] KnownStep* agreeing(StepHash hash);
+  void follow();
+  [[nodiscard]] KnownStep* agreeing();
   // `repeats`: the running step was equal to the previous one.
   void plan(KnownStep& step, bool repeats);
   void plan_on_thread(KnownStep& step, bool repeats);
@@ -149,6 +148,7 @@ class Foresight final : public Observers, public PlannedVictims {
     return static_cast<double>((cost() - cost_before_).count());
   }
   [[nodiscard]] double op_cost() const;
+  [[nodiscard]] const StepLog& log() const { return step_.log(); }
   [[nodiscard]] KnownStep* find(StepHash hash);
 
   Engine& engine_;
@@ -161,14 +161,10 @@ class Foresight final : public Observers, public PlannedVictims {
   Stats counts_;                // the counters that add_to() adds
 
   // State of the running step.
-  StepLog log_;
-  std::vector<StepHash> hashes_;
-  std::vector<Nanoseconds> costs_;   // costs of its ops
-  std::optional<StepHash> running_;  // hash of the running op
+  StepTracker step_;
+  std::vector<Nanoseconds> costs_;  // costs of its ops
   std::uint32_t moves_ = 0;  // number of times that room was made by moves during the running op
-  int open_ops_ = 0;         // number of running ops on all threads
   bool begun_ = false;       // an op has run
-  bool given_up_ = false;    // it is too long, or its ops overlap on several threads
   KnownStep* following_ = nullptr;
   bool followed_all_ = false;  // the same list has been used since the step began
   bool list_used_ = false;     // a list has been used since the step began

@@ -1,4 +1,4 @@
-#include "csrc/foresight/foresight.h"
+#include "csrc/steps/evict/foresight.h"
 
 #include <algorithm>
 #include <bit>
@@ -26,15 +26,15 @@ constexpr std::int64_t kMostMoved = 20;
 }  // namespace
 
 Foresight::Foresight(Engine& engine, const Settings& settings)
-    : engine_(engine), settings_(settings), budget_(engine.budget()), log_(engine) {
+    : engine_(engine), settings_(settings), budget_(engine.budget()), step_(engine) {
   begin_step();
 }
 
 void Foresight::before_op(std::string_view name, std::span<const Operand> operands) {
-  if (given_up_) {
+  if (step_.given_up()) {
     return;
   }
-  if (running_ || log_.op_count() == kMostOps) {
+  if (!step_.can_go_on()) {
     drop_step();
     return;
   }
@@ -42,14 +42,14 @@ void Foresight::before_op(std::string_view name, std::span<const Operand> operan
     tell({});  // a trace without a plan stands for a run without planning
   }
   adopt();
-  running_ = log_.with(name, operands);
-  follow(*running_);
+  (void)step_.begin_op(name, operands);
+  follow();
 }
 
-void Foresight::follow(StepHash hash) {
+void Foresight::follow() {
   KnownStep* const before = following_;
-  following_ = agreeing(hash);
-  if (log_.op_count() == 0) {
+  following_ = agreeing();
+  if (log().op_count() == 0) {
     followed_all_ = following_ != nullptr && following_->evictions;
   } else if (following_ != before) {
     followed_all_ = false;
@@ -59,11 +59,8 @@ void Foresight::follow(StepHash hash) {
 
 // Of the known steps that began in the same way: the one that is followed; else the one that came
 // after the previous step last time; else the most recently used.
-Foresight::KnownStep* Foresight::agreeing(StepHash hash) {
-  const std::uint32_t op = log_.op_count();
-  const auto agrees = [&](const KnownStep& step) {
-    return op < step.hashes.size() && step.hashes[op] == hash;
-  };
+Foresight::KnownStep* Foresight::agreeing() {
+  const auto agrees = [this](const KnownStep& step) { return step_.agrees(step.hashes); };
   if (following_ != nullptr && agrees(*following_)) {
     return following_;
   }
@@ -79,7 +76,7 @@ Foresight::KnownStep* Foresight::agreeing(StepHash hash) {
 
 ValueId Foresight::next() const {
   return following_ != nullptr && following_->evictions
-             ? following_->evictions->list.next(engine_, log_)
+             ? following_->evictions->list.next(engine_, log())
              : ValueId();
 }
 
@@ -87,7 +84,7 @@ ValueId Foresight::next() const {
 // pool.
 std::optional<Nanoseconds> Foresight::moves_next() const {
   if (following_ == nullptr || !following_->evictions ||
-      !following_->evictions->list.moves_next(engine_, log_, moves_)) {
+      !following_->evictions->list.moves_next(engine_, log(), moves_)) {
     return std::nullopt;
   }
   return following_->evictions->expected.total / kMostMoved;
@@ -95,35 +92,33 @@ std::optional<Nanoseconds> Foresight::moves_next() const {
 
 void Foresight::on_op_begin(std::string_view name, std::span<const Operand> operands) {
   Observers::on_op_begin(name, operands);
-  ++open_ops_;
+  step_.on_op_begin();
 }
 
 void Foresight::on_external(StorageId storage, const OutsideStorage& outside) {
   Observers::on_external(storage, outside);
-  log_.add_storage(storage);
+  step_.add_storage(storage);
 }
 
 void Foresight::on_adopt(const FreshStorage& fresh, StorageId storage) {
   Observers::on_adopt(fresh, storage);
-  log_.add_storage(storage);
+  step_.add_storage(storage);
 }
 
 void Foresight::on_op_end(const OpRecord& record, std::span<const Operand> operands,
                           std::span<const StorageId> fresh) {
   Observers::on_op_end(record, operands, fresh);
-  --open_ops_;
-  if (running_) {
-    hashes_.push_back(*running_);
+  step_.on_op_end();
+  if (step_.in_op()) {
     costs_.push_back(record.cost);
-    log_.add_op(*std::exchange(running_, std::nullopt), record, operands, fresh);
+    step_.end_op(record, operands, fresh);
     moves_ = 0;
   }
 }
 
 void Foresight::on_op_failed(const KernelLimits& limits) {
   Observers::on_op_failed(limits);
-  --open_ops_;
-  running_.reset();
+  step_.on_op_failed();
 }
 
 void Foresight::on_evict(ValueId value) {
@@ -131,8 +126,8 @@ void Foresight::on_evict(ValueId value) {
   if (following_ == nullptr || !following_->evictions) {
     return;
   }
-  const std::optional<Made> made = log_.find(value);
-  const auto named = following_->evictions->list.at(log_.op_count());
+  const std::optional<Made> made = log().find(value);
+  const auto named = following_->evictions->list.at(log().op_count());
   counts_.listed_evictions += std::any_of(named.begin(), named.end(),
                                           [&](const auto& entry) { return entry.victim == made; });
 }
@@ -150,7 +145,7 @@ void Foresight::add_to(Stats& stats) const {
 
 void Foresight::on_step(std::string_view name) {
   Observers::on_step(name);
-  if (open_ops_ > 0) {  // on another thread
+  if (step_.overlaps()) {  // on another thread
     drop_step();
   }
   try {
@@ -166,8 +161,8 @@ void Foresight::on_step(std::string_view name) {
 void Foresight::begin_step() {
   set({});
   recorder_.reset();
+  step_.begin_step();
   forget_step();
-  given_up_ = open_ops_ > 0;
   cost_before_ = cost();
   if (engine_.budget() != budget_) {
     budget_ = engine_.budget();
@@ -182,17 +177,14 @@ void Foresight::begin_step() {
       step->aside.reset();
     }
   }
-  if (!given_up_ && worth_recording()) {
-    recorder_ = std::make_unique<StepRecorder>(engine_, log_);
+  if (!step_.given_up() && worth_recording()) {
+    recorder_ = std::make_unique<StepRecorder>(engine_, log());
     set({&recorder_->observer()});
   }
 }
 
 void Foresight::forget_step() {
-  log_.begin_step();
-  hashes_.clear();
   costs_.clear();
-  running_.reset();
   moves_ = 0;
   following_ = nullptr;
   followed_all_ = false;
@@ -210,8 +202,9 @@ Foresight::KnownSteps Foresight::take_known() {
 }
 
 void Foresight::drop_step() {
+  step_.begin_step();
+  step_.give_up();
   forget_step();
-  given_up_ = true;
   set({});
   recorder_.reset();
 }
@@ -225,8 +218,8 @@ Foresight::KnownStep* Foresight::find(StepHash hash) {
 void Foresight::end_step() {
   set({});
   ++fruitless_;
-  const StepHash hash = log_.hash();
-  if (given_up_ || hashes_.empty() || engine_.budget() != budget_) {
+  const StepHash hash = log().hash();
+  if (step_.given_up() || step_.hashes().empty() || engine_.budget() != budget_) {
     last_ = 0;
     return;
   }
@@ -260,7 +253,7 @@ Foresight::KnownStep& Foresight::add_known(StepHash hash) {
   }
   KnownStep& step = **known_.insert(known_.begin(), std::make_unique<KnownStep>());
   step.hash = hash;
-  step.hashes = std::exchange(hashes_, {});
+  step.hashes = step_.take_hashes();
   step.again = true;
   return step;
 }

@@ -1,4 +1,4 @@
-#include "csrc/foresight/eviction_list.h"
+#include "csrc/steps/evict/eviction_list.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "csrc/foresight/score_search.h"
+#include "csrc/steps/evict/score_search.h"
 
 #include <algorithm>
 #include <array>

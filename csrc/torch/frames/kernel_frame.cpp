@@ -1,7 +1,8 @@
-#include "csrc/torch/calls/kernel_frame.h"
+#include "csrc/torch/frames/kernel_frame.h"
 
 #include "csrc/torch/session/session.h"
 #include "csrc/torch/session/sessions.h"
+#include "csrc/torch/storages/tensor_storages.h"
 
 namespace recoup::detail {
 

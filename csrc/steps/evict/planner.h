@@ -5,10 +5,10 @@
 #include <cstdint>
 #include <optional>
 
-#include "csrc/foresight/cancelled.h"
-#include "csrc/foresight/eviction_list.h"
-#include "csrc/foresight/recorded_step.h"
-#include "csrc/foresight/step_cost.h"
+#include "csrc/steps/evict/cancelled.h"
+#include "csrc/steps/evict/eviction_list.h"
+#include "csrc/steps/evict/recorded_step.h"
+#include "csrc/steps/track/step_cost.h"
 
 namespace recoup::detail {
 

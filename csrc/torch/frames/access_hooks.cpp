@@ -1,4 +1,4 @@
-#include "csrc/torch/calls/access_hooks.h"
+#include "csrc/torch/frames/access_hooks.h"
 
 #include <ATen/Parallel.h>
 #include <c10/util/Exception.h>
@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "csrc/torch/backend/bypass.h"
-#include "csrc/torch/calls/kernel_frame.h"
 #include "csrc/torch/compat/scope_thread.h"
+#include "csrc/torch/frames/kernel_frame.h"
 #include "csrc/torch/session/session.h"
 #include "csrc/torch/session/sessions.h"
 

@@ -1,4 +1,4 @@
-#include "csrc/foresight/spill_forecast.h"
+#include "csrc/steps/prefetch/spill_forecast.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "csrc/foresight/step_log.h"
+#include "csrc/steps/track/step_log.h"
 
 #include "csrc/base/hash.h"
 

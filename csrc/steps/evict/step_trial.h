@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "csrc/foresight/eviction_list.h"
-#include "csrc/foresight/recorded_step.h"
+#include "csrc/steps/evict/eviction_list.h"
+#include "csrc/steps/evict/recorded_step.h"
 
 namespace recoup::detail {
 

@@ -7,7 +7,7 @@
 #include <optional>
 #include <thread>
 
-#include "csrc/foresight/planner.h"
+#include "csrc/steps/evict/planner.h"
 
 namespace recoup::detail {
 

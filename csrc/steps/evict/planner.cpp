@@ -1,4 +1,4 @@
-#include "csrc/foresight/planner.h"
+#include "csrc/steps/evict/planner.h"
 
 #include <algorithm>
 #include <array>
@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "csrc/foresight/score_search.h"
-#include "csrc/foresight/step_trial.h"
+#include "csrc/steps/evict/score_search.h"
+#include "csrc/steps/evict/step_trial.h"
 
 namespace recoup::detail {
 namespace {

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "csrc/foresight/step_trial.h"
+#include "csrc/steps/evict/step_trial.h"
 
 namespace recoup::detail {
 

@@ -1,4 +1,4 @@
-#include "csrc/foresight/planner_thread.h"
+#include "csrc/steps/evict/planner_thread.h"
 
 #include <sys/resource.h>
 #include <unistd.h>

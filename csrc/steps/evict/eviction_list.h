@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "csrc/foresight/step_log.h"
+#include "csrc/steps/track/step_log.h"
 
 namespace recoup::detail {
 

@@ -1,4 +1,4 @@
-#include "csrc/foresight/period_finder.h"
+#include "csrc/steps/track/period_finder.h"
 
 #include <algorithm>
 #include <utility>

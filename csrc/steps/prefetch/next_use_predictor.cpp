@@ -1,4 +1,4 @@
-#include "csrc/foresight/next_use_predictor.h"
+#include "csrc/steps/prefetch/next_use_predictor.h"
 
 #include <algorithm>
 #include <unordered_map>
@@ -10,23 +10,23 @@
 namespace recoup::detail {
 
 NextUsePredictor::NextUsePredictor(const Engine& engine)
-    : engine_(engine), forecast_(engine), periods_(engine), log_(engine, StepLog::Sizes::kIgnored) {
+    : engine_(engine),
+      forecast_(engine),
+      periods_(engine),
+      running_(engine, StepLog::Sizes::kIgnored) {
   step_.run = forecast_.begin_run();
 }
 
 void NextUsePredictor::before_op(std::string_view name, std::span<const Operand> operands) {
-  if (given_up_) {
+  if (running_.given_up()) {
     return;
   }
-  if (running_ || log_.op_count() == kMostOps) {
+  if (!running_.can_go_on()) {
     drop_step();
     return;
   }
-  running_ = log_.with(name, operands);
-  const std::uint32_t op = log_.op_count();
-  const auto agrees = [&](const Step& step) {
-    return op < step.hashes.size() && step.hashes[op] == *running_;
-  };
+  (void)running_.begin_op(name, operands);
+  const auto agrees = [this](const Step& step) { return running_.agrees(step.hashes); };
   if (following_ == nullptr || !agrees(*following_)) {
     const auto found =
         std::find_if(known_.begin(), known_.end(), [&](const auto& step) { return agrees(*step); });
@@ -63,13 +63,13 @@ std::optional<std::uint32_t> NextUsePredictor::next_use(StorageId storage) const
     return std::nullopt;
   }
   const auto ops = static_cast<std::uint32_t>(following_->hashes.size());
-  const std::uint32_t at = found.op < log_.op_count() ? found.op + ops : found.op;
-  return at - log_.op_count();
+  const std::uint32_t at = found.op < log().op_count() ? found.op + ops : found.op;
+  return at - log().op_count();
 }
 
 // Updates the next uses when a predicted op has ended.
 void NextUsePredictor::pass_op(std::span<const StorageId> fresh) {
-  const std::size_t op = log_.op_count() - std::size_t{1};
+  const std::size_t op = log().op_count() - std::size_t{1};
   const Step& step = *following_;
   for (std::uint32_t row = step.first[op]; row < step.first[op + 1]; ++row) {
     if (const StorageId storage = find(step.uses[row]); storage.valid()) {
@@ -117,7 +117,7 @@ bool NextUsePredictor::uses_ahead(std::uint32_t n, std::vector<StorageId>& stora
     return false;
   }
   const std::size_t ops = following_->hashes.size();
-  const std::size_t at = std::size_t{log_.op_count()} + n;
+  const std::size_t at = std::size_t{log().op_count()} + n;
   const bool next_step = at >= ops;
   const std::size_t op = next_step ? at - ops : at;
   if (op >= ops) {
@@ -135,22 +135,22 @@ bool NextUsePredictor::uses_ahead(std::uint32_t n, std::vector<StorageId>& stora
 }
 
 void NextUsePredictor::on_op_begin(std::string_view name, std::span<const Operand> /*operands*/) {
-  ++open_ops_;
+  running_.on_op_begin();
   name_ = hash_with(0, name);
 }
 
 void NextUsePredictor::on_external(StorageId storage, const OutsideStorage& /*outside*/) {
-  log_.add_storage(storage);
+  running_.add_storage(storage);
 }
 
 void NextUsePredictor::on_adopt(const FreshStorage& /*fresh*/, StorageId storage) {
-  log_.add_storage(storage);
+  running_.add_storage(storage);
 }
 
 void NextUsePredictor::on_op_end(const OpRecord& record, std::span<const Operand> operands,
                                  std::span<const StorageId> fresh) {
-  --open_ops_;
-  if (running_) {
+  running_.on_op_end();
+  if (running_.in_op()) {
     add_op(record, operands, fresh);
   }
   find_period(operands, fresh);
@@ -164,8 +164,7 @@ void NextUsePredictor::add_op(const OpRecord& record, std::span<const Operand> o
     }
   }
   step_.first.push_back(static_cast<std::uint32_t>(step_.uses.size()));
-  step_.hashes.push_back(*running_);
-  log_.add_op(*std::exchange(running_, std::nullopt), record, operands, fresh);
+  running_.end_op(record, operands, fresh);
   for (const StorageId storage : fresh) {
     made_.push_back(engine_.values().ticket(storage));
   }
@@ -179,7 +178,7 @@ void NextUsePredictor::add_op(const OpRecord& record, std::span<const Operand> o
 void NextUsePredictor::find_period(std::span<const Operand> operands,
                                    std::span<const StorageId> fresh) {
   ++ops_since_mark_;
-  if (open_ops_ > 0 || ops_since_mark_ <= 2 * shortest_marked_) {
+  if (running_.overlaps() || ops_since_mark_ <= 2 * shortest_marked_) {
     periods_.restart();
     return;
   }
@@ -193,13 +192,10 @@ void NextUsePredictor::find_period(std::span<const Operand> operands,
   }
 }
 
-void NextUsePredictor::on_op_failed(const KernelLimits& /*limits*/) {
-  --open_ops_;
-  running_.reset();
-}
+void NextUsePredictor::on_op_failed(const KernelLimits& /*limits*/) { running_.on_op_failed(); }
 
 void NextUsePredictor::on_step(std::string_view /*name*/) {
-  if (open_ops_ > 0) {  // on another thread
+  if (running_.overlaps()) {  // on another thread
     drop_step();
   }
   if (ops_since_mark_ >= PeriodFinder::kShortest) {
@@ -213,24 +209,23 @@ void NextUsePredictor::on_step(std::string_view /*name*/) {
 }
 
 void NextUsePredictor::begin_step() {
-  log_.begin_step();
+  running_.begin_step();
   step_ = {};
   step_.run = forecast_.begin_run();
   made_.clear();
   first_made_.assign(1, 0);
-  running_.reset();
   following_ = nullptr;
-  given_up_ = open_ops_ > 0;
 }
 
 // The record of the last run is kept: in each run, storages from before the step may be different
 // ones.
 void NextUsePredictor::end_step() {
-  if (given_up_ || step_.hashes.empty()) {
+  if (running_.given_up() || running_.hashes().empty()) {
     return;
   }
   following_ = nullptr;
-  step_.hash = log_.hash();
+  step_.hash = log().hash();
+  step_.hashes = running_.take_hashes();
   step_.first_made = first_made_;
   connect(step_);
   std::erase_if(known_, [this](const auto& step) { return step->hash == step_.hash; });
@@ -242,11 +237,11 @@ void NextUsePredictor::end_step() {
 
 void NextUsePredictor::drop_step() {
   begin_step();
-  given_up_ = true;
+  running_.give_up();
 }
 
 NextUsePredictor::Use NextUsePredictor::use_of(StorageId storage) const {
-  if (const std::optional<Made> made = log_.maker_in_step(storage)) {
+  if (const std::optional<Made> made = log().maker_in_step(storage)) {
     return {.made = made, .storage = {}};
   }
   return {.made = std::nullopt, .storage = engine_.values().ticket(storage)};

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "csrc/engine/program/engine.h"
-#include "csrc/foresight/step_log.h"
 #include "csrc/simulate/simulator.h"
+#include "csrc/steps/track/step_log.h"
 #include "csrc/trace/recorder.h"
 #include "csrc/trace/sink.h"
 

@@ -1,11 +1,11 @@
-#include "csrc/foresight/step_trial.h"
+#include "csrc/steps/evict/step_trial.h"
 
 #include <map>
 #include <string>
 #include <utility>
 
-#include "csrc/foresight/cancelled.h"
 #include "csrc/simulate/simulator.h"
+#include "csrc/steps/evict/cancelled.h"
 
 namespace recoup::detail {
 namespace {

@@ -1,4 +1,4 @@
-#include "csrc/foresight/recorded_step.h"
+#include "csrc/steps/evict/recorded_step.h"
 
 #include <deque>
 #include <map>
