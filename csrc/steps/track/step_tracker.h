@@ -12,9 +12,9 @@
 
 namespace recoup::detail {
 
-// A step is given up, and not compared with others, if its ops overlap on several threads, or if it
-// has more than kMostOps ops: a sequence of so many ops without the end of a step is no step. The
-// owner passes on what it observes.
+// A step is given up, and not compared with others, in two cases: its ops overlap on several
+// threads, or more than kMostOps ops have run without the end of a step. The owner passes on what
+// it observes.
 class StepTracker {
  public:
   // `sizes`: whether steps with storages of other sizes differ. The engine must outlive it.
