@@ -32,6 +32,12 @@ BANNED = [
     Banned("what is there|what there is|of those that", "the noun that is meant"),
     Banned("so many", "N, or the number of", r"so many that"),
     Banned("in its stead|in their stead", "instead"),
+    # Verbs of persons for code.
+    Banned(
+        "told|hears?|mends?|mended", "receives, is called, knows, repairs: the verb that is meant"
+    ),
+    # A comment says itself what is meant.
+    Banned("(?-i:// The same)", "what the function does"),
     # False friends.
     Banned("dear|dearer|dearest", "expensive, more expensive, most expensive"),
     Banned(

@@ -10,11 +10,11 @@ namespace recoup::detail {
 // eviction of a value that has a copy.
 [[nodiscard]] std::uint64_t checksum(const void* bytes, std::int64_t size);
 
-// The same, with the instructions that every processor of the architecture has.
+// checksum() with the instructions that every processor of the architecture has.
 [[nodiscard]] std::uint64_t portable_checksum(const void* bytes, std::int64_t size);
 
 #ifdef RECOUP_WITH_AVX2
-// The same, with AVX2.
+// checksum() with AVX2.
 [[nodiscard]] std::uint64_t avx2_checksum(const void* bytes, std::int64_t size);
 #endif
 

@@ -14,7 +14,7 @@
 
 namespace recoup::detail {
 
-// In the signal handler: the kernel that needs the block cannot go on, and cannot be told.
+// In the signal handler: the kernel that needs the block cannot go on, and gets no error.
 [[noreturn]] inline void give_up(const char* what) noexcept {
   constexpr const char* kBegin = "recoup: a tensor in paged memory is lost, so the process ends: ";
   (void)!write(STDERR_FILENO, kBegin, std::strlen(kBegin));

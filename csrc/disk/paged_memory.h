@@ -113,7 +113,7 @@ class PagedMemory {
    public:
     void written(int blocks) { score_ = std::min(score_ + blocks, kMost); }
     void only_read() { score_ = std::max(score_ - 4, -kMost); }
-    // Some blocks are treated as others, to see whether it is still so.
+    // Every eighth block is treated in the other way, to notice a changed pattern.
     [[nodiscard]] bool expected() { return score_ > 0 && ++tries_ % 8 != 0; }
 
    private:

@@ -12,9 +12,8 @@
 
 namespace recoup::detail {
 
-// The processor says whether an access was a write in a way of its own. So a block that is read
-// gets the right to be written at its second fault, or at once if accesses to this tensor mostly
-// write.
+// How a fault reports that it was a write depends on the processor. So a block that is read gets
+// the right to be written at its second fault, or at once if accesses to this tensor mostly write.
 void PagedMemory::enter(Tensor& tensor, std::int64_t offset) {
   const Slot missed{.tensor = &tensor, .block = offset / block_};
   if (of(missed).state == kDirty) {

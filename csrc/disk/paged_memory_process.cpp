@@ -131,8 +131,8 @@ bool PagedMemory::is_of_ancestor(const void* address) noexcept {
 
 // ---- the signal ----
 
-// Other libraries, such as Python's faulthandler, may have taken the signal since the last time.
-// The mask of the action says which time it was.
+// Other libraries, such as Python's faulthandler, may have taken the signal since the last
+// installation. The mask of the action stores the number of the installation.
 void PagedMemory::install() {
   struct sigaction now{};
   sigaction(SIGSEGV, nullptr, &now);

@@ -182,12 +182,12 @@ DiskSpeed SpillFile::known_speed() {
   static std::map<dev_t, DiskSpeed> known;
   struct stat file{};
   const std::lock_guard lock(mutex);
-  const bool told = fstat(file_, &file) == 0;
-  if (const auto found = known.find(file.st_dev); told && found != known.end()) {
+  const bool known_file = fstat(file_, &file) == 0;
+  if (const auto found = known.find(file.st_dev); known_file && found != known.end()) {
     return found->second;
   }
   const DiskSpeed measured = measure();
-  if (told && measured.write_ns_per_byte > 0) {
+  if (known_file && measured.write_ns_per_byte > 0) {
     known.emplace(file.st_dev, measured);
   }
   return measured;

@@ -25,7 +25,7 @@ struct DiskSpeed {
 
 // Note [Copies past the page cache]
 // The page cache is memory that the budget does not count. So the file is read and written with
-// direct I/O (O_DIRECT). On a file system without it, the system is told after each copy to drop
+// direct I/O (O_DIRECT). On a file system without it, the system is asked after each copy to drop
 // the cached pages.
 //
 // Data that are read back are compared with what was written, by checksums (XXH3), because a disk

@@ -188,7 +188,7 @@ class Lineage {
   void remove_op(OpId op, std::vector<ValueId>& orphans) {
     remove_op(op, [&orphans](ValueId orphan, const Value&) { orphans.push_back(orphan); });
   }
-  // The same, but calls on_orphan(id, value) for each input.
+  // Removes the op, and calls on_orphan(id, value) for each input.
   template <class Function>
   void remove_op(OpId op, Function&& on_orphan);
   // Removes the record of a value that has no consumer and no producer.

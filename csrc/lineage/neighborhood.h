@@ -17,7 +17,7 @@ namespace recoup::detail {
 // evicted values only. Each op counts once. O(size of the neighborhood).
 Nanoseconds exact_neighborhood_cost(const Lineage& lineage, ValueId value);
 
-// The same over evicted ancestors only: what a replay of `value` runs in addition to its own op.
+// Sum over evicted ancestors only: what a replay of `value` runs in addition to its own op.
 Nanoseconds ancestor_cost(const Lineage& lineage, ValueId value);
 
 // The cost of making `values` resident, if each op runs just once: the ops that made the evicted

@@ -15,7 +15,7 @@ void for_each_parent(const Lineage& lineage, ValueId value, Function&& function)
   }
 }
 
-// The same for the outputs of its consumers.
+// Calls `function` for the outputs of its consumers.
 template <class Function>
 void for_each_child(const Lineage& lineage, ValueId value, Function&& function) {
   lineage.for_each_consumer(value,

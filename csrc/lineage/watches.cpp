@@ -49,9 +49,9 @@ void ComponentWatches::add(Component& component, const Watch& watch) {
 void ComponentWatches::tell(ValueId value, Watcher& watcher) {
   ++watcher.watch;
   watcher.bound = {};
-  if (!watcher.told) {
-    watcher.told = true;
-    told_.push_back(value);
+  if (!watcher.notified) {
+    watcher.notified = true;
+    notified_.push_back(value);
   }
 }
 
@@ -96,11 +96,11 @@ void ComponentWatches::on_remove(SetId id) {
   }
 }
 
-std::vector<ValueId> ComponentWatches::take_told() {
-  for (ValueId value : told_) {
-    values_[value.index()].told = false;
+std::vector<ValueId> ComponentWatches::take_notified() {
+  for (ValueId value : notified_) {
+    values_[value.index()].notified = false;
   }
-  return std::exchange(told_, {});
+  return std::exchange(notified_, {});
 }
 
 }  // namespace recoup::detail

@@ -32,7 +32,7 @@ class ComponentWatches {
     return value.index() < values_.size() ? values_[value.index()].bound : Nanoseconds{};
   }
   // Values whose bound was reset since the last call, once each. Some may be gone.
-  [[nodiscard]] std::vector<ValueId> take_told();
+  [[nodiscard]] std::vector<ValueId> take_notified();
 
  private:
   static constexpr std::uint8_t kMostSlack = 1;
@@ -41,7 +41,7 @@ class ComponentWatches {
     Nanoseconds bound{};
     std::uint32_t watch = 0;          // number of the last watch; earlier ones are void
     std::uint8_t shift = kMostSlack;  // the slack is 1 / 2^shift of the cost
-    bool told = false;
+    bool notified = false;
   };
   struct Watch {
     Nanoseconds until;  // the watch is over when Component::returned exceeds it
@@ -62,7 +62,7 @@ class ComponentWatches {
 
   std::vector<Watcher> values_;        // by index of the value
   std::vector<Component> components_;  // by index of the root
-  std::vector<ValueId> told_;
+  std::vector<ValueId> notified_;
 };
 
 }  // namespace recoup::detail

@@ -33,7 +33,7 @@ Candidate KineticOrder::look_at(const PolicyView& view, const Contender& contend
   const Candidate candidate = view.candidate(*index);
   RECOUP_CHECK(candidate.id == contender.id && candidate.size == contender.size &&
                    candidate.last_access == contender.last_access,
-               "a change of value ", contender.id.index(), " was not told");
+               "a change of value ", contender.id.index(), " was not reported");
   return candidate;
 }
 

@@ -16,7 +16,7 @@ inline constexpr PolicyOptions kPrototype = {.small_filter = true, .sampling = t
 // For policies that the paper compares with DTR in its simulator, which scores every storage
 // (section 4.1).
 inline constexpr PolicyOptions kSimulator = {.small_filter = false, .sampling = false};
-// The same victims as kSimulator, found without a scan.
+// Finds the victims of kSimulator without a scan.
 inline constexpr PolicyOptions kInOrder = {
     .small_filter = false, .sampling = false, .kinetic = true};
 

@@ -87,8 +87,8 @@ EvictionPlan ScorePolicy::plan_in_order(const PolicyView& view) {
   return {.victims = {first->id}, .by = GetBack::kCheapest};
 }
 
-// The same for candidates that are already ordered by their bounds: from the winner of the
-// tournament on, the contenders that lost to one that was looked at.
+// Finds the first candidate if the candidates are ordered by their bounds: visits the winner of the
+// tournament, and then each contender that lost to a visited one.
 std::optional<ScorePolicy::Rank> ScorePolicy::first_in_order(const PolicyView& view,
                                                              Bytes smallest) {
   const Tick now = view.now();

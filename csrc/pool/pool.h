@@ -46,7 +46,7 @@ class Pool {
   // lowest for Zone::kLow, the highest for Zone::kHigh. The allocation takes the low end of it for
   // kLow and the high end for kHigh; the rest stays free. nullopt if no free block is large enough.
   std::optional<BlockId> allocate(Bytes size, Zone zone);
-  // The same at `offset`; nullopt if the range is not free or exceeds the pool.
+  // Allocates at `offset`; nullopt if the range is not free or exceeds the pool.
   std::optional<BlockId> allocate_at(PoolOffset offset, Bytes size);
   // Frees the block and merges it with free neighbors. A later block may reuse the id.
   void free(BlockId block);

@@ -48,7 +48,7 @@ auto translated(Function&& function) {
   }
 }
 
-// The same; errors of the file system become an OSError that names the file.
+// As translated(); errors of the file system become an OSError that names the file.
 template <class Function>
 auto os_errors(Function&& function) {
   try {
@@ -58,7 +58,7 @@ auto os_errors(Function&& function) {
   }
 }
 
-// The same; a bad trace becomes a ValueError.
+// As os_errors(); a bad trace becomes a ValueError.
 template <class Function>
 auto of_trace(Function&& function) {
   try {

@@ -157,8 +157,8 @@ void offer(Budget& budget, const py::list& tensors, const std::vector<bool>& acc
   const auto tensor_at = [&tensors](std::size_t i) -> const at::Tensor& {
     return THPVariable_Unpack(PyList_GET_ITEM(tensors.ptr(), static_cast<Py_ssize_t>(i)));
   };
-  static const bool told = PySys_AddAuditHook(&on_audit, nullptr) == 0;
-  if (!told) {
+  static const bool installed = PySys_AddAuditHook(&on_audit, nullptr) == 0;
+  if (!installed) {
     PyErr_Clear();
     return;
   }

@@ -30,7 +30,7 @@ constexpr Nanoseconds kLongWait = std::chrono::seconds(1);
 constexpr Nanoseconds kShortly = std::chrono::milliseconds(500);
 constexpr Bytes kNoLimit{std::int64_t{1} << 62};
 
-// The same clock in all processes.
+// Reads the clock that all processes share.
 Nanoseconds now() {
   return std::chrono::duration_cast<Nanoseconds>(
       std::chrono::steady_clock::now().time_since_epoch());
@@ -225,10 +225,9 @@ bool SharedBudget::others_come_first(bool waits) const {
   });
 }
 
-// `waits`: an op waits for the bytes, and needs all of them. `even_first`: others that wait do not
-// come first.
-Bytes SharedBudget::take_now(Bytes wanted, bool waits, bool even_first) {
-  const auto come_first = [&] { return !even_first && others_come_first(waits); };
+// `waits`: an op waits for the bytes, and needs all of them.
+Bytes SharedBudget::take_now(Bytes wanted, bool waits, Turn turn) {
+  const auto come_first = [&] { return turn == Turn::kInOrder && others_come_first(waits); };
   if (free_bytes() < wanted || come_first()) {
     bury_dead(false);
   }
@@ -250,7 +249,7 @@ Bytes SharedBudget::take(Bytes wanted) {
     return Bytes(0);
   }
   const ShareAccess access(*file_);
-  return take_now(wanted, /*waits=*/false, /*even_first=*/false);
+  return take_now(wanted, /*waits=*/false, Turn::kInOrder);
 }
 
 Bytes SharedBudget::wait_for(Bytes least) {
@@ -284,7 +283,7 @@ Bytes SharedBudget::wait_for(Bytes least) {
       const bool can_come =
           (others_live() || row_->workers > 0) && Bytes(row_->part) + least <= total_;
       const bool is_last = !can_come || now() >= std::min(until, last);
-      const Bytes got = take_now(least, /*waits=*/true, /*even_first=*/is_last);
+      const Bytes got = take_now(least, /*waits=*/true, is_last ? Turn::kAtOnce : Turn::kInOrder);
       if (got > Bytes(0) || is_last) {
         row_->needs = 0;
         if (!first) {

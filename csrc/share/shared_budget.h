@@ -78,7 +78,11 @@ class SharedBudget final : public MoreMemory {
   [[nodiscard]] Bytes free_bytes() const;
   [[nodiscard]] bool others_come_first(bool waits) const;
   [[nodiscard]] static bool is_waiting(const ShareRow& row, Nanoseconds time);
-  Bytes take_now(Bytes wanted, bool waits, bool even_first);
+  enum class Turn : std::uint8_t {
+    kInOrder,  // after processes that wait
+    kAtOnce,   // even if other processes wait
+  };
+  Bytes take_now(Bytes wanted, bool waits, Turn turn);
   void bury_dead(bool at_once);
 
   const std::string path_;

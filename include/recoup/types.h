@@ -67,7 +67,7 @@
 //   schedule, plan      A precomputed list of what a training step keeps or evicts.
 //   next-use predictor  The part that predicts when a value is used again, from earlier equal
 //                       steps.
-//   observer            An object that is told what the program does and what the engine decides.
+//   observer            An object that receives what the program does and what the engine decides.
 //   caller              The code that calls the function at hand.
 //   owner               The value that a block belongs to, or the object that must free a resource.
 //   thread              A thread of the program; ops of threads that carry the scope are recorded.

@@ -79,7 +79,7 @@ class Run:
         self._brings_in = spills
         # With a spill tier every policy needs steps: values of the next step are read ahead.
         self._marks_steps = setup.trace is not None or knows_steps or spills or setup.timeline
-        self._hears_steps = self._marks_steps or self._sizing is not None
+        self._follows_steps = self._marks_steps or self._sizing is not None
         self._steps = 0
         if setup.decisions:
             self._engine.log_decisions()
@@ -345,7 +345,7 @@ class Run:
 
     def _enter(self) -> None:
         self._engine.enter()
-        if self._hears_steps:
+        if self._follows_steps:
             step_marks.add(self._key, self._end_optimizer_step)
         for patches in _PATCHES:
             patches.install(self._key)

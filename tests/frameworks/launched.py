@@ -83,13 +83,13 @@ def compare(program: Callable[[], Losses], folder: Path) -> None:
         is_same = program() == plain
     shared = run.shared_budget()
     assert shared is not None
-    told = {
+    reported = {
         "same": is_same,
         "most": shared.most_bytes,
         "total": shared.total_bytes,
         "replays": run.stats().replays,
     }
-    (folder / f"{dist.get_rank()}.json").write_text(json.dumps(told))
+    (folder / f"{dist.get_rank()}.json").write_text(json.dumps(reported))
 
 
 if __name__ == "__main__":

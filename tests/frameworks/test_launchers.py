@@ -40,10 +40,10 @@ def check(command: list[object], folder: Path) -> None:
         [*map(str, command), str(folder)], capture_output=True, text=True, timeout=300, cwd=folder
     )
     assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
-    told = [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
-    assert all(rank["same"] for rank in told), told
-    assert sum(rank["replays"] for rank in told) > 0, told
-    assert sum(rank["most"] for rank in told) > told[0]["total"] // 2, told
+    reported = [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
+    assert all(rank["same"] for rank in reported), reported
+    assert sum(rank["replays"] for rank in reported) > 0, reported
+    assert sum(rank["most"] for rank in reported) > reported[0]["total"] // 2, reported
 
 
 @pytest.mark.parametrize("program", ["ddp", "accelerated", "tensor_parallel"])

@@ -89,6 +89,6 @@ def test_other_trainers_are_as_they_were(tmp_path: Path) -> None:
     assert all("recoup_replays" not in row for row in trainer.state.log_history)
 
 
-def test_wrong_arguments_are_told_at_once() -> None:
+def test_wrong_arguments_are_refused_at_once() -> None:
     with pytest.raises(ValueError, match="policy"):
         TrainerBudget("1GiB", policy="none")

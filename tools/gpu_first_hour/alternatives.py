@@ -64,9 +64,9 @@ def peak_of(job: Job) -> int:
 
 
 def main() -> int:
-    told = settings()
-    device, tiny = gpu.open_device(told["device"]), told["rehearsal"]
-    net, way = net_named(told["net"], tiny), told["way"]
+    given = settings()
+    device, tiny = gpu.open_device(given["device"]), given["rehearsal"]
+    net, way = net_named(given["net"], tiny), given["way"]
     gpu.make_repeatable(net.repeatable)
     job = Job(net, device, 4 if tiny else STEPS, net.batch)
     other = replace(job, change=way_of(way, net.chains, tiny))

@@ -93,13 +93,13 @@ def stop_after(seconds: float, search: Search) -> None:
 
 
 def main() -> int:
-    told = settings()
-    device, tiny = gpu.open_device(told["device"], DOUBLE_BYTES), told["rehearsal"]
-    net, way = net_named(told["net"], tiny), told["way"]
+    given = settings()
+    device, tiny = gpu.open_device(given["device"], DOUBLE_BYTES), given["rehearsal"]
+    net, way = net_named(given["net"], tiny), given["way"]
     first = net.batch
     attempt = tries(lambda batch: Job(net, device, STEPS, batch), way)
     search = Search(first, attempt)
-    stop_after(TIME_FRACTION * told["seconds"], search)
+    stop_after(TIME_FRACTION * given["seconds"], search)
     found = search.run()
     report("largest", batch=found)
     if found == 0:

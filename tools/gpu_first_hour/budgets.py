@@ -18,16 +18,16 @@ GIB = 1 << 30
 
 
 def main() -> int:
-    told = settings()
-    device, tiny = gpu.open_device(told["device"]), told["rehearsal"]
-    net = net_named(told["net"], tiny)
+    given = settings()
+    device, tiny = gpu.open_device(given["device"]), given["rehearsal"]
+    net = net_named(given["net"], tiny)
     gpu.make_repeatable(net.repeatable)
-    spill: dict[str, Any] = {"spill": spill_of(tiny)} if told.get("spill") else {}
+    spill: dict[str, Any] = {"spill": spill_of(tiny)} if given.get("spill") else {}
     # An op on a list needs all of it at once, for which a small budget with a tier has no room.
     job = Job(net, device, 4 if tiny else STEPS, net.batch, foreach=not spill)
     peak = job.peak_bytes()
-    budget = peak * told["percent"] // 100
-    name = f"{told['percent']} %" + (" with pinned memory" if spill else "")
+    budget = peak * given["percent"] // 100
+    name = f"{given['percent']} %" + (" with pinned memory" if spill else "")
     common = {"plain GiB": peak / GIB, "budget GiB": budget / GIB}
     try:
         for found in compare(job, budget, **spill):

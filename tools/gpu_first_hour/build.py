@@ -30,7 +30,7 @@ def run(*command: str | Path) -> float:
 
 
 def main() -> int:
-    told = settings()
+    given = settings()
     build = Path(os.environ["FIRST_HOUR_BUILD"])
     jobs = int(subprocess.check_output([sys.executable, ROOT / "tools/parallel_jobs.py"]))
     defines = {
@@ -49,7 +49,7 @@ def main() -> int:
     report("configure", jobs=jobs)
     seconds = run("cmake", "--build", build, "--parallel", str(jobs))
     report("compile", seconds=seconds)
-    if told["rehearsal"]:
+    if given["rehearsal"]:
         target = "recoup_test_device"
         seconds = run("cmake", "--build", build, "--target", target, "--parallel", str(jobs))
         report("test device", seconds=seconds)

@@ -101,8 +101,8 @@ def overlap(spans: list[Interval], others: list[Interval]) -> float:
 
 
 def main() -> int:
-    told = settings()
-    device, tiny = gpu.open_device(told["device"]), told["rehearsal"]
+    given = settings()
+    device, tiny = gpu.open_device(given["device"]), given["rehearsal"]
     bandwidth(device, (1 if tiny else 512) << 20)
     net = net_named("gpt2", tiny)
     gpu.make_repeatable(net.repeatable)

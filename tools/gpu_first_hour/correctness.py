@@ -70,9 +70,9 @@ def run(device: str, words: Words) -> tuple[str, str, float]:
 
 
 def main() -> int:
-    told = settings()
-    device = told["device"]
-    checks = names(told["rehearsal"], device.startswith("cuda"))
+    given = settings()
+    device = given["device"]
+    checks = names(given["rehearsal"], device.startswith("cuda"))
 
     def one(words: Words) -> tuple[Words, str]:
         result, reason, seconds = run(device, words)

@@ -35,8 +35,8 @@ class Check:
 
     def arguments(self, device: str, rehearsal: bool, seconds: float) -> str:
         """The program's arguments, as JSON."""
-        told = {"device": device, "rehearsal": rehearsal, "seconds": seconds}
-        return json.dumps({**told, **self.settings})
+        given = {"device": device, "rehearsal": rehearsal, "seconds": seconds}
+        return json.dumps({**given, **self.settings})
 
 
 BUILD = Check(

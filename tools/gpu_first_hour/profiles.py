@@ -44,18 +44,18 @@ def a_step(run: Callable[[], Any], steps: int) -> dict[str, Any]:
 
 
 def main() -> int:
-    told = settings()
-    device = gpu.open_device(told["device"])
-    if told["rehearsal"]:
+    given = settings()
+    device = gpu.open_device(given["device"])
+    if given["rehearsal"]:
         skip("the profiler sees no work of a device that stands for a GPU")
-    net = net_named(told["net"], told["rehearsal"])
+    net = net_named(given["net"], given["rehearsal"])
     gpu.make_repeatable(net.repeatable)
     job = Job(net, device, STEPS, net.batch)
     job.plainly()
-    budget = job.peak_bytes() * told["percent"] // 100
+    budget = job.peak_bytes() * given["percent"] // 100
     job.in_budget(budget)
     report("plain, a step", **a_step(job.plainly, job.steps))
-    report(f"{told['percent']} %, a step", **a_step(lambda: job.in_budget(budget), job.steps))
+    report(f"{given['percent']} %, a step", **a_step(lambda: job.in_budget(budget), job.steps))
     return 0
 
 

@@ -79,10 +79,10 @@ def compare(run: Train, device: torch.device, options: dict[str, Any]) -> dict[s
     return row
 
 
-def one(training: Training, told: dict[str, Any]) -> dict[str, Any]:
-    device = gpu.open_device(told["device"], DOUBLE_BYTES)
+def one(training: Training, given: dict[str, Any]) -> dict[str, Any]:
+    device = gpu.open_device(given["device"], DOUBLE_BYTES)
     gpu.make_repeatable(training.strict)
-    made = training.make(device, told["rehearsal"])
+    made = training.make(device, given["rehearsal"])
     if isinstance(made, str):
         return {"bits": SKIPPED, "reason": made}
     return compare(made, device, training.options)
@@ -101,12 +101,12 @@ def in_own_process(name: str, training: Training) -> tuple[str, dict[str, Any]]:
 
 
 def main() -> int:
-    told = settings()
+    given = settings()
     trainings = dict(all_trainings())
     if len(sys.argv) > 2:
-        print(json.dumps(one(trainings[sys.argv[2]], told)), flush=True)
+        print(json.dumps(one(trainings[sys.argv[2]], given)), flush=True)
         os._exit(0)  # NCCL may wait for other processes at exit
-    if told["rehearsal"]:
+    if given["rehearsal"]:
         trainings = {name: trainings[name] for name in IN_REHEARSAL}
     failed = []
     with ThreadPoolExecutor(min(AT_A_TIME, max(1, gpu.cores() // 2))) as pool:

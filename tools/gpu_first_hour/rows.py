@@ -17,8 +17,8 @@ ROWS = "FIRST_HOUR_ROWS"
 
 def settings() -> dict[str, Any]:
     """The check's settings, from its command line."""
-    told: dict[str, Any] = json.loads(sys.argv[1])
-    return told
+    given: dict[str, Any] = json.loads(sys.argv[1])
+    return given
 
 
 def report(row: str, **figures: Any) -> None:

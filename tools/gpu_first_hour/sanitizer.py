@@ -24,11 +24,11 @@ def main() -> int:
     if tool is None:
         skip(f"there is no {TOOL}: it comes with the CUDA toolkit")
     # Under the tool PyTorch keeps the tensors of a step until the process ends.
-    told = json.dumps(settings() | {"steps": 1})
+    given = json.dumps(settings() | {"steps": 1})
     program = str(Path(__file__).with_name("smallest.py"))
     done = subprocess.run(
         [tool, "--tool", "memcheck", "--error-exitcode", str(FOUND), "--report-api-errors", "no",
-         sys.executable, program, told],
+         sys.executable, program, given],
         text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
     )  # fmt: skip
     said = [line for line in done.stdout.splitlines() if "ERROR SUMMARY" in line]

@@ -60,8 +60,8 @@ def measure_op(name: str, size: int, calls: int, device: torch.device, budget: i
 
 
 def main() -> int:
-    told = settings()
-    device, tiny = gpu.open_device(told["device"]), told["rehearsal"]
+    given = settings()
+    device, tiny = gpu.open_device(given["device"]), given["rehearsal"]
     budget = free_bytes(device) // 2
     for name, size in SIZES.items():
         if not tiny or size <= 1 << 16:

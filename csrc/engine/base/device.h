@@ -1,6 +1,6 @@
 // Device: the interface through which the engine reaches memory and kernels. The Torch binding
-// implements it with real tensors, the simulator with numbers; the engine cannot tell the
-// difference.
+// implements it with real tensors, the simulator with numbers; the engine does not
+// distinguish them.
 #pragma once
 
 #include <cstdint>
@@ -76,8 +76,8 @@ class Device {
   [[nodiscard]] virtual bool move_out(void* handle, PoolOffset offset, Bytes nbytes) noexcept = 0;
   // The engine no longer uses an external storage; only its owner does.
   virtual void forget(void* external) noexcept = 0;
-  // The same for a storage that the program has released. If it has no owner any more, its memory
-  // is free when this returns.
+  // Calls forget for a storage that the program has released. If it has no owner any more, its
+  // memory is free when this returns.
   virtual void forget_released(void* external) noexcept { forget(external); }
   // Note [Who keeps an external storage].
 

@@ -132,13 +132,13 @@ class Engine final {
   void grow(Bytes budget) { room_.grow(budget); }  // to a larger budget
   // Reduces the budget: evicts and moves until the rest fits. Throws OutOfBudget if it does not;
   // the budget and all guarantees are unchanged then, though values may have been evicted.
-  // Observers are not told of grow and shrink: a trace is the same in every budget.
-  // announce: whether an observer is told of the error.
+  // Observers do not receive grow and shrink: a trace is the same in every budget.
+  // announce: whether an observer receives the error.
   void shrink(Bytes budget, Announce announce = Announce::kToObserver) {
     room_.shrink(budget, announce);
   }
-  // The same, by free bytes only, also while an op runs. False, without a change: less is free, or
-  // an op runs in parts, which needs the room that it has found.
+  // Reduces the budget by free bytes only, also while an op runs. False, without a change: less is
+  // free, or an op runs in parts, which needs the room that it has found.
   [[nodiscard]] bool shrink_by_free(Bytes budget) {
     return !in_parts_.active() && room_.shrink_by_free(budget);
   }
@@ -151,7 +151,7 @@ class Engine final {
   }
   // Starts a new peak of the charged bytes at what is charged now.
   void reset_peak() {
-    context_.stats.peak_bytes = -1;  // below any charge, so that observers are told
+    context_.stats.peak_bytes = -1;  // below any charge, so that observers receive it
     context_.count_peak();
   }
 

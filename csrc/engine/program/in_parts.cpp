@@ -18,7 +18,7 @@ InParts::InParts(Context& context, const Sources& sources)
       reporter_(sources.reporter),
       room_(sources.room) {}
 
-// Dead external storages are swept before observers are told of the parts: in a trace they die
+// Dead external storages are swept before observers receive the parts: in a trace they die
 // there, so a simulation counts the same bytes.
 bool InParts::begin(std::span<const Part> parts) {
   if (context_.charges.external > Bytes(0)) {

@@ -192,7 +192,7 @@ void ProgramOp::end(OpRecord& record, const OpUses& uses, std::span<const Operan
     context_.schedule->after_op();
   }
   if (context_.options.evict_after_op) {
-    evictor_.evict_everything_as_told();
+    evictor_.evict_everything_on_request();
   }
   write_behind_.after_op();
 }

@@ -68,7 +68,7 @@ class ReadAhead {
   Spiller& spiller_;
   AsyncCopies& copies_;
   std::vector<StorageId> storages_;  // of one op; a member to reuse its capacity
-  // Number of the last look that found the value in use by the ops up to the one examined.
+  // Number of the last look ahead in which an op up to the examined one uses the value.
   ById<ValueId, std::uint64_t> seen_;
   std::uint64_t look_ = 0;  // number of looks ahead
   // After a look that found all values resident.

@@ -16,7 +16,7 @@ ScheduleRequests::ScheduleRequests(Context& context, Values& values, Evictor& ev
 
 void ScheduleRequests::drop(const ValueTicket& ticket) {
   if (values_.holds(ticket) && Candidates::is_one(lineage_[ticket.value])) {
-    evictor_.evict_as_told(ticket.value);
+    evictor_.evict_on_request(ticket.value);
   }
 }
 

@@ -27,7 +27,7 @@ bool UserRequests::evict(StorageId storage) {
   }
   const ValueId id = values_.current(storage);
   if (lineage_[id].evictable()) {
-    evictor_.evict_as_told(id);
+    evictor_.evict_on_request(id);
   }
   return !lineage_[id].resident();
 }
@@ -126,7 +126,7 @@ void UserRequests::leave_pool(StorageId storage) {
     }
     pages_.charged_outside();
   }
-  // Also told of a storage that is outside already: in a smaller budget it may have been brought
+  // Also called for a storage that is outside already: in a smaller budget it may have been brought
   // in.
   if (context_.observer != nullptr) {
     context_.observer->on_leave(storage);

@@ -53,7 +53,7 @@ class UserRequests {
 
   // Evicts the storage, if possible. Returns whether it has no bytes afterwards.
   bool evict(StorageId storage);
-  void evict_everything() { evictor_.evict_everything_as_told(); }
+  void evict_everything() { evictor_.evict_everything_on_request(); }
   // Code outside the engine gets the address: the storage is made resident and keeps its place
   // until it dies.
   // Returns whether it had not escaped before.
@@ -65,8 +65,8 @@ class UserRequests {
   void end_show(const PinTicket& ticket) noexcept;
   // The end of an escape, for simulations of a trace.
   void end_escape(StorageId storage) noexcept;
-  // The same as escape(), before any code has the address. Unless the storage escaped earlier, it
-  // leaves the pool if it can: Note [Leaving the pool].
+  // Does what escape() does, before any code has the address. Unless the storage escaped earlier,
+  // it leaves the pool if it can: Note [Leaving the pool].
   bool escape_and_leave(StorageId storage);
   // The second half of escape_and_leave, for a storage that has just escaped. For simulations of a
   // trace.

@@ -20,7 +20,7 @@ void Disturber::before_allocation(Bytes size) {
   }
   const bool forced = aids.strikes(aids.force_eviction, count);
   if ((forced && count == aids.force_eviction) || ((forced || aids.shake) && !context_.replaying)) {
-    evictor_.evict_everything_as_told();
+    evictor_.evict_everything_on_request();
   }
   if (aids.shake) {
     mover_.move_everything();

@@ -262,13 +262,13 @@ void Evictor::evict_candidates() {
   }
 }
 
-void Evictor::evict_as_told(ValueId id) {
-  context_.told_to_evict = true;
+void Evictor::evict_on_request(ValueId id) {
+  context_.asked_to_evict = true;
   evict(id);
 }
 
-void Evictor::evict_everything_as_told() {
-  context_.told_to_evict = true;
+void Evictor::evict_everything_on_request() {
+  context_.asked_to_evict = true;
   evict_candidates();
 }
 

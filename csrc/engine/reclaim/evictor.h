@@ -37,9 +37,9 @@ class Evictor final : public Reclaimer {
   void evict_all(const Evictions& evictions);
   // Evicts all candidates, for a second try.
   void evict_candidates();
-  // For a request of the user, a schedule or a test, not for room: see Context::told_to_evict.
-  void evict_as_told(ValueId id);
-  void evict_everything_as_told();
+  // For a request of the user, a schedule or a test, not for room: see Context::asked_to_evict.
+  void evict_on_request(ValueId id);
+  void evict_everything_on_request();
 
   // ---- Reclaimer ----
   std::optional<Offer> offer(const RoomRequest& request, Nanoseconds lost,

@@ -17,7 +17,7 @@ Mover::Mover(Context& context, Values& values, Pages& pages)
 
 std::optional<CompactionPlan> Mover::plan(Bytes size, Bytes limit) {
   return compactor_.plan(
-      size, [this](ValueId owner) { return movable(owner); }, context_.move_price.each_in_bytes(),
+      size, [this](ValueId owner) { return movable(owner); }, context_.move_price.move_in_bytes(),
       limit);
 }
 
@@ -42,8 +42,8 @@ std::optional<Offer> Mover::offer(const RoomRequest& request, Nanoseconds lost,
                                   std::optional<Nanoseconds> limit) {
   const MovePrice& price = context_.move_price;
   const Bytes most =
-      limit ? price.in_bytes(*limit - price.look(pool_.taken_blocks())) : Compactor::kNoLimit;
-  if (most < price.each_in_bytes()) {
+      limit ? price.in_bytes(*limit - price.scan(pool_.taken_blocks())) : Compactor::kNoLimit;
+  if (most < price.move_in_bytes()) {
     return std::nullopt;
   }
   auto moves = plan(request.size, most);

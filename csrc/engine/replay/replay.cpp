@@ -209,7 +209,7 @@ void Replay::drop_passed(const Input& input) {
     });
   });
   if (!waited_for && Candidates::is_one(lineage_[input.value])) {
-    evictor_.evict_as_told(input.value);
+    evictor_.evict_on_request(input.value);
   }
 }
 

@@ -47,12 +47,12 @@ void Ledger::on_out_of_budget(const OutOfBudgetReport& report) {
 }
 
 std::optional<Refusal> Ledger::refusal() const {
-  std::optional<Refusal> told = refusal_;
-  if (told) {
-    told->charged = at_refusal_.charged();
-    told->holdings = at_refusal_.rows();
+  std::optional<Refusal> reported = refusal_;
+  if (reported) {
+    reported->charged = at_refusal_.charged();
+    reported->holdings = at_refusal_.rows();
   }
-  return told;
+  return reported;
 }
 
 void Ledger::name(StorageId storage, NameId name) {

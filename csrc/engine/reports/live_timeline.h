@@ -18,7 +18,7 @@ namespace recoup::detail {
 // Note [Spans]
 // Before and after each op of the program all values are inspected: a value that has bytes and had
 // none at the last inspection begins a span; a value that has none any more ends its span. Many
-// values come and go in between: in replays, by deaths, and by drops that no observer is told of.
+// values come and go in between: in replays, by deaths, and by drops that no observer receives.
 // So whenever the charge is noted and the open spans exceed it, all values are inspected again at
 // the same instant: the spans never exceed the charge. A value that has bytes for less than the
 // duration of an op may have no span; the charged bytes, which are noted at every allocation,

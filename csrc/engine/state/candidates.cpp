@@ -150,7 +150,7 @@ std::span<const std::uint32_t> Candidates::inputs(std::size_t index) const {
 
 std::span<const ValueId> Candidates::changes() const {
   RECOUP_CHECK(needs_.changes, "the policy did not ask for changes");
-  for (ValueId id : sets_.watches().take_told()) {
+  for (ValueId id : sets_.watches().take_notified()) {
     if (index_of(id)) {
       changes_.on_change(id);
     }

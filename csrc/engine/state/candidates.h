@@ -41,7 +41,7 @@ class Candidates final : public PolicyView {
       change(id);
     }
   }
-  // The same; the cost has changed too, because the value has gained or lost its producer.
+  // Does so, and the cost has changed too, because the value has gained or lost its producer.
   void update_cost(ValueId id) {
     update(id);
     touch(id);

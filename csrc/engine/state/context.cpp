@@ -43,9 +43,9 @@ PoolOptions pool_options(const Options& options) {
 MovePrice price_of_moves(const Options& options, Device& device) {
   MovePrice price;
   if (options.move_ns_per_byte) {
-    price.a_byte = *options.move_ns_per_byte;
+    price.ns_per_byte = *options.move_ns_per_byte;
   } else if (options.cost_model == CostModel::kMeasured) {
-    price.a_byte = device.move_ns_per_byte().value_or(price.a_byte);
+    price.ns_per_byte = device.move_ns_per_byte().value_or(price.ns_per_byte);
   }
   return price;
 }

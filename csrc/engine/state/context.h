@@ -125,7 +125,7 @@ struct Context {
   std::string_view running_op;  // for messages; empty: no op runs
   bool replaying = false;
   bool keep_bytes = false;            // freed blocks keep their bytes: Note [Results in place]
-  bool told_to_evict = false;         // the user, a schedule or a test has requested evictions
+  bool asked_to_evict = false;        // the user, a schedule or a test has requested evictions
   Observer* observer = nullptr;       // null: no observer
   ScheduleHooks* schedule = nullptr;  // null: no schedule
   PlannedVictims* planned = nullptr;  // null: the policy alone decides

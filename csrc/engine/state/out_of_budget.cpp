@@ -83,7 +83,7 @@ void OutOfBudgetReporter::fail(Bytes asked, std::string reason, bool fragmented)
   report.enough = enough_.most();
   // Values that were evicted on request must be restored even in a budget that needs no eviction. A
   // budget for everything on record suffices for that.
-  if (context_.told_to_evict || report.enough <= context_.budget) {
+  if (context_.asked_to_evict || report.enough <= context_.budget) {
     report.enough = std::max(report.enough, all_resident() + asked);
   }
   if (report.enough <= context_.budget) {

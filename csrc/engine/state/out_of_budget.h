@@ -23,7 +23,7 @@ class OutOfBudgetReporter {
   // Throws OutOfBudget for `asked` bytes. An empty `reason` means that the bytes are not free;
   // `fragmented`, that they are free but not contiguous.
   [[noreturn]] void fail(Bytes asked, std::string reason, bool fragmented = false) const;
-  // The same for a change to a smaller budget. `stays`: the bytes that it must have.
+  // Throws OutOfBudget for a change to a smaller budget. `stays`: the bytes that it must have.
   [[noreturn]] void fail_to_shrink(Bytes budget, Bytes stays, std::string reason,
                                    Announce announce) const;
   // A budget in which everything on record can be resident at once, with the workspace of a replay

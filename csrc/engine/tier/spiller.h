@@ -21,7 +21,7 @@ class Spiller {
   // non-recomputable value is not evictable any more; or its storage refused, and the value is
   // disowned.
   bool spill(ValueId id);
-  // The same for a value whose bytes are outside the pool, in two steps: the first writes it, and
+  // Spills a value whose bytes are outside the pool, in two steps: the first writes it, and
   // returns false if that is impossible; the second frees its bytes.
   [[nodiscard]] bool write_outside(ValueId id) { return write(id); }
   void leave_outside(ValueId id);
@@ -30,7 +30,7 @@ class Spiller {
   // Begins to write an evictable value, which keeps its bytes. False: no slot is free, or the value
   // has ended.
   bool begin_write(ValueId id);
-  // Writes a resident value of the pool, which keeps its bytes. False: that is impossible.
+  // Copies a resident value of the pool to the tier; it keeps its bytes. False: no room.
   bool save(ValueId id);
   // Waits for all copies, and frees the slots of all resident values.
   void drop_all_copies();

@@ -28,8 +28,8 @@ struct Facts {
   std::vector<std::uint32_t> step;                // by op
   std::vector<std::vector<std::uint32_t>> fresh;  // by op: the storages that it makes
   std::vector<std::uint32_t> maker;               // by storage; kNoTraceOp: made outside
-  std::vector<std::uint32_t> told;                // ops whose results became known to the program
-  std::vector<std::size_t> knows;                 // by op: the size of `told` when it ran
+  std::vector<std::uint32_t> visible;             // ops whose results became known to the program
+  std::vector<std::size_t> knows;                 // by op: the size of `visible` when it ran
 };
 
 bool reads_or_writes(const Trace& trace, const TraceOp& op) {
@@ -59,7 +59,7 @@ class FactFinder {
         case TraceEvent::Kind::kEscape:
           escaped_[event.index] = true;
           if (writer_[event.index] != kNoTraceOp) {
-            facts_.told.push_back(writer_[event.index]);
+            facts_.visible.push_back(writer_[event.index]);
           }
           break;
         case TraceEvent::Kind::kOp:
@@ -85,7 +85,7 @@ class FactFinder {
     const TraceOp& op = trace_.ops[index];
     facts_.program.push_back(index);
     facts_.step[index] = step_;
-    facts_.knows[index] = facts_.told.size();
+    facts_.knows[index] = facts_.visible.size();
     bool writes = false;
     bool is_seen = false;
     for (const TraceOperand& use : trace_.operands_of(op)) {
@@ -96,7 +96,7 @@ class FactFinder {
       }
     }
     if (is_seen || (!writes && op.fresh_count == 0 && reads_or_writes(trace_, op))) {
-      facts_.told.push_back(index);
+      facts_.visible.push_back(index);
     }
     for (std::uint32_t i = 0; i < op.fresh_count; ++i) {
       facts_.fresh[index].push_back(static_cast<std::uint32_t>(facts_.maker.size()));
@@ -153,7 +153,7 @@ class Run {
 
   // Whether the program knows all results that it knew when `index` ran.
   bool knows_enough_for(std::uint32_t index) {
-    while (known_ < facts_.told.size() && has_run_[facts_.told[known_]]) {
+    while (known_ < facts_.visible.size() && has_run_[facts_.visible[known_]]) {
       ++known_;
     }
     return facts_.knows[index] <= known_;
@@ -166,7 +166,7 @@ class Run {
   std::vector<std::uint32_t> writer_;  // by storage: its last writer
   std::vector<bool> made_;
   std::vector<bool> has_run_;  // by op
-  std::size_t known_ = 0;      // length of the prefix of Facts::told that has run
+  std::size_t known_ = 0;      // length of the prefix of Facts::visible that has run
   std::uint32_t drawn_ = kNoTraceOp;
   std::uint32_t effects_ = kNoTraceOp;
 };

@@ -69,7 +69,7 @@ class Builder {
       graph_.steps.push_back({.begin = begin_, .end = end, .idle = Bytes(0)});
       begin_ = end;
       accesses_.assign(graph_.storages.size(), {});
-      told_.clear();
+      visible_.clear();
       last_random_ = last_unknown_ = kNone;
     }
   }
@@ -78,7 +78,7 @@ class Builder {
   void escape(std::uint32_t storage) {
     kept_[storage] = escaped_[storage] = true;
     if (accesses_[storage].writer != kNone) {
-      told_.push_back(accesses_[storage].writer);
+      visible_.push_back(accesses_[storage].writer);
     }
   }
 
@@ -117,8 +117,8 @@ class Builder {
       graph_.nodes[number].makes.push_back(storage);
       use(number, storage, true);
     }
-    for (const std::uint32_t told : told_) {
-      run_after(number, told);
+    for (const std::uint32_t visible : visible_) {
+      run_after(number, visible);
     }
     if (op.random) {
       run_after(number, last_random_);
@@ -129,7 +129,7 @@ class Builder {
       last_unknown_ = number;
     }
     if (is_seen || (reads && !writes && op.fresh_count == 0)) {
-      told_ = {number};  // ordered after all earlier entries, so it replaces them
+      visible_ = {number};  // ordered after all earlier entries, so it replaces them
     }
     std::vector<std::uint32_t>& before = graph_.nodes[number].before;
     std::sort(before.begin(), before.end());
@@ -179,7 +179,7 @@ class Builder {
   std::vector<bool> escaped_;
   std::uint32_t begin_ = 0;  // the first node of the current step
   // Ops whose results the program knows. All later actions of the program may depend on them.
-  std::vector<std::uint32_t> told_;
+  std::vector<std::uint32_t> visible_;
   std::uint32_t last_random_ = kNone;
   std::uint32_t last_unknown_ = kNone;
 };

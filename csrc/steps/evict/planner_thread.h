@@ -42,7 +42,7 @@ class PlannerThread {
   [[nodiscard]] std::optional<Found> take();
   // Stops the task and waits for it, at most as long as one replay of a simulation takes.
   void cancel() noexcept;
-  // The same when the process exits, even while other threads call methods. No task starts
+  // Cancels when the process exits, even while other threads call methods. No task starts
   // afterwards.
   void stop_for_good() noexcept;
 

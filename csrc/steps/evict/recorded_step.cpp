@@ -27,7 +27,7 @@ StepRecorder::StepRecorder(const Engine& engine, const StepLog& log) : engine_(e
   step_.options = engine.options();
   step_.options.budget = engine.budget();
   step_.options.outside = engine.outside();
-  step_.options.move_ns_per_byte = engine.context().move_price.a_byte;
+  step_.options.move_ns_per_byte = engine.context().move_price.ns_per_byte;
   step_.placer.learn_from(engine.context().placer);
   step_.window = window();
   step_.unseen = engine.context().charges.external - step_.options.outside - step_.window;

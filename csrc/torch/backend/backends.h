@@ -23,7 +23,7 @@ void set_accelerator(c10::DeviceType type, std::unique_ptr<Backend> (*make)(c10:
 [[nodiscard]] std::unique_ptr<Backend> make_backend(c10::Device device,
                                                     c10::Allocator& allocator_of_cpu);
 
-// The same device with an index: "cuda" is the calling thread's current one. Does not change a
+// The device with an index: "cuda" is the calling thread's current one. Does not change a
 // device that is no accelerator.
 [[nodiscard]] c10::Device with_index(c10::Device device);
 

@@ -56,7 +56,7 @@ class PagedResults {
 [[nodiscard]] PageKey page_key(const void* address);
 // Whether the bytes are in paged memory.
 [[nodiscard]] bool is_paged(const c10::DataPtr& data);
-// The same, also for storages that other code made over these bytes.
+// Whether the address is in paged memory, also for storages that other code made over these bytes.
 [[nodiscard]] bool is_in_paged_memory(const void* address);
 // Releases paged memory that a kernel has as a plain pointer. False: it is not paged.
 [[nodiscard]] bool release_paged(void* memory);

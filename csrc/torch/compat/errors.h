@@ -24,7 +24,7 @@ class PoolOutOfMemory : public c10::OutOfMemoryError {
   const void* session_;
 };
 
-// The same error inside a GPU kernel. It is no c10::OutOfMemoryError: cuDNN's convolutions catch
+// PoolOutOfMemory inside a GPU kernel. It is no c10::OutOfMemoryError: cuDNN's convolutions catch
 // that one, try the next algorithm and keep using it. That algorithm may give other bits than the
 // one that would have run without a budget.
 class KernelOutOfMemory : public c10::Error {
@@ -33,7 +33,7 @@ class KernelOutOfMemory : public c10::Error {
       : c10::Error({__func__, __FILE__, __LINE__}, report.to_string()),
         report_(std::move(report)),
         session_(session) {}
-  // The same error as recoup handles it outside of kernels.
+  // The error as recoup handles it outside of kernels.
   [[nodiscard]] PoolOutOfMemory plain() const { return PoolOutOfMemory(report_, session_); }
 
  private:

@@ -51,7 +51,7 @@ void tell_program_of_outside_access() {
     return;
   }
   auto done = std::make_shared<std::promise<void>>();
-  const std::future<void> told = done->get_future();
+  const std::future<void> ended = done->get_future();
   try {
     std::thread([lock, done, thread = gettid()] {
       lock->outside_access(thread);
@@ -61,7 +61,7 @@ void tell_program_of_outside_access() {
     return;
   }
   const WithoutInterpreter waiting;
-  (void)told.wait_for(std::chrono::seconds(1));
+  (void)ended.wait_for(std::chrono::seconds(1));
 }
 
 std::int64_t references_to(const void* object) {

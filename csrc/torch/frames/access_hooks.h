@@ -17,7 +17,7 @@ void on_definition(c10::StorageImpl* storage);
 // taking the address of such a source for writing is refused, and so is any use of it in another
 // scope, whose ops take addresses freely. Throws c10::Error.
 void on_meeting(c10::StorageImpl* storage);
-// The same check, for code that is about to take the storage's address or to exchange its bytes.
+// Makes this check for code that is about to take the storage's address or to exchange its bytes.
 void refuse_if_suspended_needs(const c10::StorageImpl& storage);
 
 }  // namespace recoup::detail

@@ -44,7 +44,7 @@ class KernelFrame {
   // escape, because an opaque op was given it or made it.
   static void hold_in_all(Session& session, StorageId storage, bool integral, bool trusted,
                           const EngineLock& lock);
-  // The same for all tensors of the session among the values.
+  // Holds all tensors of the session among the values.
   static void hold_all_in_all(Session& session, Arguments values, bool trusted,
                               const EngineLock& lock);
   [[nodiscard]] static bool trusts(const Session& session, StorageId storage,
@@ -52,7 +52,7 @@ class KernelFrame {
 
   // Restores a plain tensor's bytes and holds them. Throws OutOfBudget.
   void hold(Session& session, const at::Tensor& tensor);
-  // The same for a storage, in this frame only.
+  // Restores and holds a storage, in this frame only.
   void hold(Session& session, StorageId storage, bool trusted, const EngineLock& lock);
   // The session's storages that this frame holds.
   [[nodiscard]] std::vector<StorageId> held(const Session& session, const EngineLock& lock) const;

@@ -22,8 +22,8 @@
 namespace recoup::detail {
 namespace {
 
-// Whether the program was told of an outside access in the last scope that began.
-std::atomic<bool> told{false};
+// Whether the program was warned of an outside access in the last scope that began.
+std::atomic<bool> warned{false};
 
 bool share_memory(const c10::Storage& one, const c10::Storage& other) {
   return !is_evicted(*one.unsafeGetStorageImpl()) && !is_evicted(*other.unsafeGetStorageImpl()) &&
@@ -93,13 +93,13 @@ std::string who_asked() {
 }  // namespace
 
 void tell_of_outside_access() {
-  if (!on_scope_thread() && !told.exchange(true)) {
+  if (!on_scope_thread() && !warned.exchange(true)) {
     tell_program_of_outside_access();
   }
 }
 
 void answer_questions_outside_ops() {
-  told = false;
+  warned = false;
   const std::array<ImportedCall, 2> calls = {
       ImportedCall{"_ZN3c1020isSharedStorageAliasERKNS_7StorageES2_",
                    reinterpret_cast<void*>(&share_memory)},

@@ -96,9 +96,9 @@ class Session {
       finish_ended();
     }
   }
-  // The same, without the lock, for collectives with these works, which have finished.
+  // Releases, without the lock, the pins of collectives with these works, which have finished.
   void land(std::span<const WorkId> works);
-  // The same for those of these works that have no other owner.
+  // Releases those of these works that have no other owner.
   void land_dropped(std::span<const WorkId> works);
   // Call without the lock, when the session has ended.
   void forget_collectives();
@@ -160,7 +160,7 @@ class Session {
   void mark_step(std::string_view name);
   // Cancels planning on other threads; none goes on when this returns. Call it under the lock.
   void cancel_planning() noexcept;
-  // The same, and forbids planning from now on. Call it without the lock, when the process ends.
+  // Cancels planning, and forbids it from now on. Call it without the lock, when the process ends.
   void stop_planning_for_good() noexcept;
   // Null if none was recorded. Its writer is not closed yet.
   std::unique_ptr<Recording> end_recording();

@@ -24,7 +24,8 @@ class Visit {
   Visit(const Visit&) = delete;
   Visit& operator=(const Visit&) = delete;
 
-  // The same without an object, for the thread that enters a scope (not counted), and around fork.
+  // Begins a visit without an object, for the thread that enters a scope (not counted), and around
+  // fork.
   static void begin() {
     if (depth()++ == 0) [[unlikely]] {
       come_in();

@@ -47,7 +47,7 @@ class EngineMutex {
       return true;
     });
   }
-  // The same, for at most `time`. False: the time is over, and done() is false.
+  // Waits for at most `time`. False: the time is over, and done() is false.
   template <class Done>
   [[nodiscard]] bool wait_for(const EngineLock&, Done&& done, std::chrono::nanoseconds time) {
     const auto end = std::chrono::steady_clock::now() + time;

@@ -45,7 +45,7 @@ class Storages {
   [[nodiscard]] BlockId unowned_block(const c10::StorageImpl& storage) const;
   // Adds a record for a storage that is about to be adopted; its id is not set.
   StorageRecord& add_record(c10::StorageImpl& storage) { return records_.add(storage); }
-  // The same for a result in paged memory; then its id has been set.
+  // Adds a record for a result in paged memory; then its id has been set.
   StorageRecord& add_paged(c10::StorageImpl& storage);
   void paged_is_known(StorageRecord& record);
   [[nodiscard]] StorageRecord& record(StorageId id) const {
@@ -63,7 +63,7 @@ class Storages {
 
   // Ends a storage whose bytes are gone.
   void died(StorageRecord& record);
-  // The same for an evicted storage.
+  // Ends an evicted storage.
   void evicted_died(RecordId record) { died(records_[record]); }
   // Ends the storage that has left the pool to this address, if there is one.
   void moved_out_died(const void* address);

@@ -67,7 +67,7 @@ class Outcome:
 
 
 class Follower:
-    """Follows a run from `start` to `end`, and is told when a step of an optimizer has ended."""
+    """Follows a run from `start` to `end`, and is called when a step of an optimizer has ended."""
 
     def __init__(self, task: Task, words: list[str]) -> None:
         """words: the run as the user writes it, for the file of digests."""

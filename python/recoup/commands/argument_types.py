@@ -17,7 +17,7 @@ from recoup.hints import did_you_mean
 from recoup.known_names import policy_names
 
 _LEAST_LENGTH = 2
-"""Of recorded inputs: every size is divisible by 1, so nothing could be told from it."""
+"""Of recorded inputs: every size is divisible by 1, so it says nothing."""
 _T = TypeVar("_T")
 Parse = Callable[[str], _T]
 """A function that argparse accepts as the type of an argument."""

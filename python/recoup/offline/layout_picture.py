@@ -10,7 +10,7 @@ from recoup.offline.layout import Layout
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_MOST_DRAWN = 20_000  # buffers of a layout, the largest ones: more cannot be told apart
+_MOST_DRAWN = 20_000  # buffers of a layout, the largest ones: more cannot be distinguished
 _MOST_COLUMNS = 2  # of panels, so that a panel is wide enough
 
 

@@ -92,7 +92,7 @@ class Chart {
     this.onDrawn?.();
   }
 
-  // The same for all parts of a step, so that they can be compared.
+  // One height for all parts of a step, so that they can be compared.
   highest() {
     const all = sweep(this.step, new Uint32Array(this.step.groups.length), 1, 0, Math.max(1, this.step.length), 1);
     const used = this.step.charged.bytes.reduce((most, size) => Math.max(most, size), Math.max(1, all.totals[0]));
@@ -153,7 +153,7 @@ class Chart {
     const instant = swept.instants[column];
     return {
       instant,
-      told: timeText(instant, wide),
+      moment: timeText(instant, wide),
       total: swept.totals[column],
       charged: lineAt(this.step.charged, instant),
       budget: lineAt(this.step.budgets, instant),

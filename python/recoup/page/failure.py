@@ -44,8 +44,8 @@ def failure_section(report: Mapping[str, Any]) -> str:
     failures: Sequence[Mapping[str, Any]] = report["failures"]
     if not failures:
         return ""
-    told = "\n".join(map(_failure, failures))
-    return f'<section id="failure"><h2>How it failed</h2>\n{told}</section>\n'
+    moment = "\n".join(map(_failure, failures))
+    return f'<section id="failure"><h2>How it failed</h2>\n{moment}</section>\n'
 
 
 def _failure(failure: Mapping[str, Any]) -> str:

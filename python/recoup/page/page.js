@@ -130,8 +130,8 @@ function moveCursor(chart, column, dragged = null) {
 function tellLegend(chart) {
   const { series, swept } = chart;
   const follows = chart.cursor >= 0 && chart.cursor < swept.totals.length;
-  const { told, values, charged, budget } = follows ? chart.at(chart.cursor) : chart.mostShown();
-  by("legend-title").textContent = legendTitle(chart, follows, told);
+  const { moment, values, charged, budget } = follows ? chart.at(chart.cursor) : chart.mostShown();
+  by("legend-title").textContent = legendTitle(chart, follows, moment);
   const rows = chart.order.map((i) => {
     const row = legendRow(series.names[i], formatBytes(values[i]), series.colours[i], "");
     row.dataset.bytes = values[i];
@@ -152,8 +152,8 @@ function tellLegend(chart) {
   if (!old.matches(":hover")) old.replaceChildren(...lines, ...rows);
 }
 
-function legendTitle(chart, follows, told) {
-  if (follows) return `At ${told}; ordered by the most bytes of each`;
+function legendTitle(chart, follows, moment) {
+  if (follows) return `At ${moment}; ordered by the most bytes of each`;
   if (chart.whole) return "The most bytes of each in the step; largest first";
   return "The most bytes of each in the part shown; ordered as in the step";
 }
@@ -181,7 +181,7 @@ function tellCursor(chart) {
   const box = by("hover");
   const head = Number.isNaN(found.charged) ? `${formatBytes(found.total)} held` : `${formatBytes(found.charged)} charged`;
   const share = found.budget > 0 && !Number.isNaN(found.charged) ? `, ${percentText(found.charged, found.budget)} of the budget` : "";
-  const lines = [element("p", `${found.told}: ${head}${share}`, "head")];
+  const lines = [element("p", `${found.moment}: ${head}${share}`, "head")];
   holders(step, found.instant, 5).forEach(([index, size], i) => {
     const { module, kind, op } = step.groups[index];
     const line = element("p", "", i ? "row" : "row gap");

@@ -82,7 +82,7 @@ TEST(EngineChain, AVeryDeepReplayNeedsNoRecursion) {
   EXPECT_EQ(program.stats().live_ops, 0);
 }
 
-// The same for a storage that is overwritten many times.
+// A storage that is overwritten many times.
 TEST(EngineChain, ManyVersionsOfAStorageNeedNoRecursion) {
   constexpr std::int64_t kLength = 20'000;
   Program program(chain_options("lru", 40));

@@ -27,7 +27,7 @@ TEST(EnginePlacement, TheEndIsChosenByCostPerByte) {
   EXPECT_EQ(zone_of("relu"), Zone::kHigh);
   EXPECT_EQ(zone_of("pool"), Zone::kHigh);
   EXPECT_EQ(zone_of(""), Zone::kHigh);
-  // The same cost for a thousand times the bytes.
+  // An equal cost for a thousand times the bytes.
   placer.learn("linear", kExpensive, 1000_KiB);
   EXPECT_EQ(zone_of("linear"), Zone::kHigh);
   placer.begin("relu");
@@ -218,7 +218,7 @@ TEST_F(EngineRoom, VictimsThatLeaveNoRangeAreSpared) {
   }
 }
 
-// The same with fewer small values: later requests need the bytes that they leave.
+// With fewer small values: later requests need the bytes that they leave.
 TEST_F(EngineRoom, FewVictimsThatLeaveNoRangeAreEvicted) {
   Options options = options_of(2 * 2 + 10);
   options.policy = "recoup";

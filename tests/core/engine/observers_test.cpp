@@ -13,7 +13,7 @@ namespace {
 
 using Heard = std::vector<std::string>;
 
-// Writes down the events that it is told of, after its own name.
+// Writes down the events that it receives, after its own name.
 class Listener final : public Observer {
  public:
   Listener(std::string name, Heard& heard) : name_(std::move(name)), heard_(heard) {}

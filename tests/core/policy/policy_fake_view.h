@@ -77,20 +77,20 @@ class FakeView final : public PolicyView {
   }
 
   [[nodiscard]] std::span<const ValueId> changes() const override {
-    told_.clear();
+    reported_.clear();
     if (first_) {
       for (const Row& row : rows_) {
-        told_.push_back(row.candidate.id);
+        reported_.push_back(row.candidate.id);
       }
     }
     first_ = false;
     for (ValueId id : changed_) {
-      if (std::find(told_.begin(), told_.end(), id) == told_.end()) {
-        told_.push_back(id);
+      if (std::find(reported_.begin(), reported_.end(), id) == reported_.end()) {
+        reported_.push_back(id);
       }
     }
     changed_.clear();
-    return told_;
+    return reported_;
   }
   [[nodiscard]] std::optional<std::size_t> index_of(ValueId id) const override {
     const auto row = find(id);
@@ -140,7 +140,7 @@ class FakeView final : public PolicyView {
   mutable std::vector<int> visits_;
   mutable std::int64_t queries_ = 0;
   mutable std::vector<ValueId> changed_;  // since the last call of changes()
-  mutable std::vector<ValueId> told_;
+  mutable std::vector<ValueId> reported_;
   mutable bool first_ = true;
 };
 

@@ -239,7 +239,7 @@ TEST(PolicyScores, OneGigabyteIdleForEighteenSecondsDoesNotOverflow) {
     made.candidate.last_access = kLater - s;
     return made;
   };
-  // The same cost, 1 MB, idle for a second: it scores 1e-9, the gigabyte 5.4e-14.
+  // As expensive, 1 MB, idle for a second: it scores 1e-9, the gigabyte 5.4e-14.
   const FakeView view({make_row(1, kGigabyte, kIdle), make_row(2, 1'000'000, 1'000'000'000)},
                       kLater);
 

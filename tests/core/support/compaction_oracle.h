@@ -37,7 +37,7 @@ class CompactionOracle {
     return after ? std::optional(*after + moved) : std::nullopt;
   }
 
-  // The same for slides only: the free bytes of one window must suffice.
+  // The cheapest of slides only: the free bytes of one window must suffice.
   [[nodiscard]] std::optional<std::int64_t> cheapest_slide(std::int64_t size) const {
     std::optional<std::int64_t> best;
     for_each_window([&](const Window& window) {

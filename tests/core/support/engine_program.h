@@ -165,7 +165,7 @@ class Program {
     storage(tensor).dead = true;
     engine_->storage_died(id(tensor));
   }
-  // The user releases an external tensor; the engine is told when the device sweeps.
+  // The user releases an external tensor; the engine learns this when the device sweeps.
   void abandon(Tensor tensor) {
     forget_live(tensor);
     storage(tensor).abandoned = true;
@@ -175,7 +175,7 @@ class Program {
     engine_->user().escape(id(tensor));
     tensors_[tensor].escaped = true;
   }
-  // The same, after its bytes have left the pool if they can.
+  // Escapes after its bytes have left the pool if they can.
   void escape_and_leave(Tensor tensor) {
     engine_->user().escape_and_leave(id(tensor));
     tensors_[tensor].escaped = true;

@@ -105,8 +105,8 @@ struct NumericStorage {
   std::vector<std::uint8_t> outside;  // its bytes, if it was made outside the pool
   bool external = false;
   bool shared = false;     // refuses to release its bytes
-  bool dead = false;       // the engine was told of its death and may not touch it again
-  bool abandoned = false;  // the user has released it, but the engine has not been told
+  bool dead = false;       // the engine has received its death and may not touch it again
+  bool abandoned = false;  // the user has released it, but the engine does not know it
   bool forgotten = false;
 };
 
@@ -127,7 +127,7 @@ class NumericDevice final : public Device {
     grow(capacity);
   }
   void bind(Engine& engine) { engine_ = &engine; }
-  // Changes that the engine has not been told of.
+  // Changes that the engine does not know it of.
   std::vector<SegmentChange> segment_changes;
   // Bytes of a segment that its allocator keeps.
   Bytes keeps_of_segment{0};

@@ -20,7 +20,7 @@ cudaError_t failed(cudaError_t error, const char* function);
 // Called at the start of a runtime function. Returns an injected error, the error of a forked child
 // of a process that uses CUDA, the error of failed work, or success.
 [[nodiscard]] cudaError_t begin_call(const char* function);
-// The same for driver functions: returns an injected error code, or 0.
+// Begins a call of a driver function: returns an injected error code, or 0.
 [[nodiscard]] int begin_driver_call(const char* function);
 // Whether a capture forbids calls that may wait for the device. Invalidates that capture.
 [[nodiscard]] bool forbidden_by_capture();

@@ -25,7 +25,7 @@ from trainings import Make, Train, all_trainings
 import programs
 from forks import SERVE, serve
 
-TOLD = {"device": "cuda:0", "rehearsal": True}
+GIVEN = {"device": "cuda:0", "rehearsal": True}
 LOSSES = 3
 """By training, the number of losses at the start of its result."""
 
@@ -53,7 +53,7 @@ def run(words: list[str]) -> None:
     (name,) = words
     training = dict(all_trainings())[name]
     training = dataclasses.replace(training, make=with_finite_losses(training.make))
-    row: dict[str, Any] = programs.one(training, TOLD)
+    row: dict[str, Any] = programs.one(training, GIVEN)
     torch.cuda.synchronize()
     row |= {"races": stand_in.races(), "failures": stand_in.kernel_failures()}
     print(json.dumps(row), flush=True)

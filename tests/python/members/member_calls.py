@@ -302,7 +302,7 @@ def differences(owner: Owner, call: Call, how: str, expected: Expected) -> Itera
         assert all([recoup.evict(tensor) for tensor in call.things.evictable])
     call.run()
     if expected.pointer and recoup.evict(call.things.tensor):
-        yield -1, "it told an address, and the bytes were evicted"
+        yield -1, "it gave an address, and the bytes were evicted"
     yield from compared("", expected, call.outcome())
     for tensor in call.things.evictable:
         recoup.evict(tensor)

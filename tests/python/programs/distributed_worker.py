@@ -40,7 +40,7 @@ def main(rank: int, world: int, file: str, names: list[str]) -> None:
                 same = see(program(rank, world)) == plain
                 run.check()
             stats = run.stats()
-            told = {
+            reported = {
                 "program": name,
                 "tier": tier,
                 "same": same and loose_is_same,
@@ -48,7 +48,7 @@ def main(rank: int, world: int, file: str, names: list[str]) -> None:
                 "replays": stats.replays,
                 "spills": stats.spills,
             }
-            print(json.dumps(told), flush=True)
+            print(json.dumps(reported), flush=True)
     dist.barrier()
     dist.destroy_process_group()
 

@@ -134,8 +134,8 @@ def compare(name: str, wrap: Callable[[torch.nn.Module], torch.nn.Module]) -> di
 def main(folder: Path) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    told = [compare(each.__name__, each) for each in (ddp, fsdp2, tensor_parallel)]
-    (folder / f"{dist.get_rank()}.json").write_text(json.dumps(told))
+    reported = [compare(each.__name__, each) for each in (ddp, fsdp2, tensor_parallel)]
+    (folder / f"{dist.get_rank()}.json").write_text(json.dumps(reported))
     dist.barrier()
     dist.destroy_process_group()
 

@@ -29,7 +29,7 @@ def run_seeds(seeds: str) -> list[dict[str, Any]]:
 
 def assert_all_right(rows: list[dict[str, Any]]) -> None:
     failures = [row for row in rows if "failure" in row]
-    told = [
+    reported = [
         "\n".join(
             [
                 f"seed {row['seed']}: {row['failure']}: {row['text'][:600]}",
@@ -41,7 +41,7 @@ def assert_all_right(rows: list[dict[str, Any]]) -> None:
     ]
     seeds = [row["seed"] for row in failures]
     assert not failures, f"{len(failures)} of {len(rows)} programs fail, seeds {seeds}\n" + (
-        "\n\n".join(told)
+        "\n\n".join(reported)
     )
 
 

@@ -23,11 +23,11 @@ def test_ranks_with_unequal_needs_share_a_budget(world: int, tmp_path: Path) -> 
     )
     assert done.returncode == 0, done.stderr[-6000:]
     for rank in range(world):
-        told = json.loads((tmp_path / f"{rank}.json").read_text())
-        assert [run["program"] for run in told] == ["ddp", "fsdp2", "tensor_parallel"]
-        for run in told:
+        reported = json.loads((tmp_path / f"{rank}.json").read_text())
+        assert [run["program"] for run in reported] == ["ddp", "fsdp2", "tensor_parallel"]
+        for run in reported:
             assert run["same"] and run["within"], run
             if rank == 0 and run["program"] != "tensor_parallel":
                 assert not run["words_fit_in_an_equal_part"], run
                 assert run["most"] > run["total"] / world, run
-        assert sum(run["replays"] for run in told) > 0
+        assert sum(run["replays"] for run in reported) > 0

@@ -172,10 +172,10 @@ def test_the_legend_has_at_least_the_sizes_of_the_peak(chromium: Browser, tmp_pa
     held: dict[str, int] = {}
     for row in report["peak"]["rows"]:
         held[row["kind"]] = held.get(row["kind"], 0) + row["bytes"]
-    told = dict(zip(names, sizes, strict=True))
-    assert told.pop("budget") == format_bytes(report["step"]["budget_bytes"])
-    assert told.pop("all charged memory") == format_bytes(report["peak"]["bytes"])
-    for name, size in told.items():
+    reported = dict(zip(names, sizes, strict=True))
+    assert reported.pop("budget") == format_bytes(report["step"]["budget_bytes"])
+    assert reported.pop("all charged memory") == format_bytes(report["peak"]["bytes"])
+    for name, size in reported.items():
         at_peak = held.get(name, 0)
         assert size == format_bytes(at_peak) or parse_bytes(size) > at_peak, name
 

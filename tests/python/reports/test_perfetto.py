@@ -93,8 +93,8 @@ def test_a_run_in_half_of_its_memory(
     assert sum(cost for *_, cost, _, _ in replays) == stats.replay_cost_ns
     assert all(0 <= duration <= cost for _, _, duration, cost, _, _ in program + replays)
     for kind, line in (("op", program), ("replay", replays)):
-        told = [(each.name, each.module) for each in moments if each.kind == kind]
-        assert [(name, module or "") for name, *_, module, _ in line] == told
+        reported = [(each.name, each.module) for each in moments if each.kind == kind]
+        assert [(name, module or "") for name, *_, module, _ in line] == reported
     assert {module for *_, module, _ in program} > {"0.0", "5.1"}
 
     evictions = [size for name, *_, size in room if name.startswith("evict aten::")]
@@ -188,8 +188,8 @@ def test_overlapping_moments_are_kept(perfetto: TraceProcessor, tmp_path: Path, 
         "spill tier": kinds["spill"] + kinds["fetch"],
     }
     for line, kind in (("program", "op"), ("replays", "replay")):
-        told = [(each.name, each.cost_ns) for each in moments if each.kind == kind]
-        assert [(name, cost) for name, _, _, cost, *_ in drawn[line]] == told
+        reported = [(each.name, each.cost_ns) for each in moments if each.kind == kind]
+        assert [(name, cost) for name, _, _, cost, *_ in drawn[line]] == reported
         assert all(duration <= cost for _, _, duration, cost, *_ in drawn[line])
     steps = [each.name for each in moments if each.kind == "step"]
     assert [name for name, _ in perfetto.rows(STEPS)] == steps

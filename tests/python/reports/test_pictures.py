@@ -111,7 +111,7 @@ def test_a_curve_that_rises_as_a_whole_is_not_cut() -> None:
     assert not figure.axes[0].texts and legend_of(figure) == ["a"]
 
 
-def test_all_policies_can_be_told_apart() -> None:
+def test_all_policies_can_be_distinguished() -> None:
     names = [f"policy {i}" for i in range(24)]
     (axes,) = plot_figure([row(name, 50, 1.0) for name in names], [], PEAK, "t").axes
     styles = {

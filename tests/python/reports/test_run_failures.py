@@ -29,7 +29,7 @@ MEMORY = """
     try:
         model(torch.randn(64, 64))
     finally:
-        torch.ones(64).sum().item()  # what runs after it changes nothing of what is told
+        torch.ones(64).sum().item()  # what runs after it changes nothing of the report
 """
 EXIT = """
     import torch

@@ -60,7 +60,7 @@ class Browser:
             message["sessionId"] = self._session
         os.write(self._commands, json.dumps(message).encode() + b"\0")
         while (answer := self._receive()).get("id") != self._number:
-            self._hear(answer)
+            self._on_event(answer)
         assert "error" not in answer, answer
         return answer["result"]
 
@@ -142,7 +142,7 @@ class Browser:
         parsed: dict[str, Any] = json.loads(message)
         return parsed
 
-    def _hear(self, event: dict[str, Any]) -> None:
+    def _on_event(self, event: dict[str, Any]) -> None:
         parameters = event.get("params", {})
         match event.get("method"):
             case "Network.requestWillBeSent":

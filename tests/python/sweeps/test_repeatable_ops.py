@@ -53,7 +53,7 @@ def test_every_operator_gives_the_same_bits_twice() -> None:
 
 
 def test_the_sweep_finds_an_op_that_is_not_repeatable() -> None:
-    # The worker is told to trust it, but its result is uninitialized memory.
+    # The worker has to trust it, but its result is uninitialized memory.
     found, _ = sweep("--only", "new_empty", "--trust", "aten::new_empty")
     assert "aten.new_empty.default" in found
     assert not _C.replay_traits("aten::new_empty", "")["repeatable"]

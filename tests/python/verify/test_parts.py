@@ -64,7 +64,7 @@ def test_a_digest_does_not_depend_on_strides() -> None:
     assert digest(imaginary.conj()) == digest(imaginary.conj().resolve_conj())
 
 
-def test_rounding_is_told_from_other_differences() -> None:
+def test_rounding_is_distinguished_from_other_differences() -> None:
     exact = torch.linspace(-1, 1, 1001)
     near = exact + 100 * torch.finfo(torch.float32).eps
     found = compare_elements(exact, near)
