@@ -70,7 +70,7 @@ void Budget::keep_results() {
   last_decisions_ = decisions();
   last_attribution_ = attribution();
   last_paged_ = paged_use();
-  if (scope_->session().shared() != nullptr) {
+  if (scope_->budget().shared() != nullptr) {
     last_share_ = share_counters();
   }
 }
@@ -78,7 +78,7 @@ void Budget::keep_results() {
 void Budget::abandon() { end_as_it_is(/*keeps_trace=*/true); }
 
 void Budget::end_as_it_is(bool keeps_trace) {
-  std::unique_ptr<Session::Recording> recording;
+  std::unique_ptr<detail::SessionObservers::Recording> recording;
   if (scope_ && scope_->in_force()) {
     keep_results();
     recording = keeps_trace ? scope_->session().end_recording() : nullptr;
@@ -94,11 +94,11 @@ void Budget::end_as_it_is(bool keeps_trace) {
 
 void Budget::set_budget(Bytes budget) {
   require_active(scope_ != nullptr);
-  scope_->session().set_budget(budget);
+  scope_->budget().set(budget);
 }
 
 detail::SharedBudget& Budget::shared() const {
-  detail::SharedBudget* const shared = scope_ ? scope_->session().shared() : nullptr;
+  detail::SharedBudget* const shared = scope_ ? scope_->budget().shared() : nullptr;
   if (shared == nullptr) {
     throw std::logic_error("recoup: this budget is not shared, or has ended");
   }
@@ -109,12 +109,12 @@ void Budget::share(const std::string& file, Bytes total) {
   if (!scope_ || scope_->in_force() || !scope_->session().device().is_cpu()) {
     throw std::logic_error("recoup: share a budget of the CPU before it is entered");
   }
-  scope_->session().share(file, total);
+  scope_->budget().share(file, total);
 }
 
 bool Budget::give(Bytes budget) {
   (void)shared();
-  return scope_->session().give(budget);
+  return scope_->budget().give(budget);
 }
 
 void Budget::publish_share(Bytes demand, Bytes workers) { shared().publish(demand, workers); }
@@ -125,7 +125,9 @@ std::vector<SharePart> Budget::share_parts() const { return shared().parts(); }
 
 ShareCounters Budget::share_counters() const { return scope_ ? shared().counters() : last_share_; }
 
-PagedUse Budget::paged_use() const { return scope_ ? scope_->session().paged_use() : last_paged_; }
+PagedUse Budget::paged_use() const {
+  return scope_ ? scope_->session().pages().use() : last_paged_;
+}
 
 Bytes Budget::take_recent_peak() {
   require_active(scope_ != nullptr);
@@ -191,7 +193,7 @@ void Budget::log_decisions() {
   if (!scope_ || scope_->in_force()) {
     throw std::logic_error("recoup: request decisions before the budget is entered");
   }
-  scope_->session().log_decisions();
+  scope_->session().observers().log_decisions();
 }
 
 std::vector<Decision> Budget::decisions() const {
@@ -199,14 +201,14 @@ std::vector<Decision> Budget::decisions() const {
     return last_decisions_;
   }
   const EngineLock lock(scope_->session().mutex());
-  return scope_->session().decisions(lock);
+  return scope_->session().observers(lock).decisions();
 }
 
 void Budget::attribute(const AttributionOptions& options) {
   if (!scope_ || scope_->in_force()) {
     throw std::logic_error("recoup: request attribution before the budget is entered");
   }
-  scope_->session().attribute(options);
+  scope_->session().observers().attribute(options);
 }
 
 void Budget::set_name(const at::Tensor& tensor, std::uint32_t name) {
@@ -220,7 +222,7 @@ void Budget::set_name(const at::Tensor& tensor, std::uint32_t name) {
     return;
   }
   const EngineLock lock(session.mutex());
-  if (detail::Attributor* const attributor = session.attributor(lock)) {
+  if (detail::Attributor* const attributor = session.observers(lock).attributor()) {
     if (const StorageId id = session.storages(lock).find_known(*storage); id.valid()) {
       session.engine(lock).set_name(id, NameId(name));
       attributor->ledger().name(id, NameId(name));
@@ -231,7 +233,7 @@ void Budget::set_name(const at::Tensor& tensor, std::uint32_t name) {
 void Budget::add_rule(std::uint32_t module, StorageRule rule) {
   if (scope_ && scope_->in_force()) {
     const EngineLock lock(scope_->session().mutex());
-    if (detail::Attributor* const attributor = scope_->session().attributor(lock)) {
+    if (detail::Attributor* const attributor = scope_->session().observers(lock).attributor()) {
       attributor->add_rule(module, rule);
     }
   }
@@ -242,7 +244,7 @@ Attribution Budget::attribution() const {
     return last_attribution_;
   }
   const EngineLock lock(scope_->session().mutex());
-  const detail::Attributor* const attributor = scope_->session().attributor(lock);
+  const detail::Attributor* const attributor = scope_->session().observers(lock).attributor();
   return attributor == nullptr ? Attribution() : attributor->result();
 }
 
@@ -280,7 +282,8 @@ void Budget::check() const {
   if (scope_) {
     const EngineLock lock(scope_->session().mutex());
     scope_->session().engine(lock).check();
-    if (const detail::Attributor* const attributor = scope_->session().attributor(lock)) {
+    if (const detail::Attributor* const attributor =
+            scope_->session().observers(lock).attributor()) {
       attributor->check();
     }
     scope_->session().backend(lock).check();

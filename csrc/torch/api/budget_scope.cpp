@@ -67,7 +67,7 @@ void lock_before_fork() {
   Visit::begin();
   Sessions::for_each([](Session& session) {
     session.mutex().lock();
-    session.cancel_planning();  // the child would lack the planning thread
+    session.observers().cancel_planning();  // the child would lack the planning thread
   });
 }
 void unlock_sessions() {
@@ -81,7 +81,7 @@ void unlock_in_parent() {
 // Runs before the data that the planning thread reads is destroyed.
 void stop_planning_at_exit() {
   const Visit visit;
-  Sessions::for_each([](Session& session) { session.stop_planning_for_good(); });
+  Sessions::for_each([](Session& session) { session.observers().stop_planning_for_good(); });
 }
 void unlock_in_child() {
   Visit::forget_others();
@@ -131,7 +131,7 @@ void BudgetScope::enter() {
   Visit::begin_uncounted();  // until the session is suspended
   route_->enter();
   set_scope_thread(true);
-  session_.restore_page_window();
+  session_.pages().restore();
 }
 
 void BudgetScope::leave() {
@@ -153,7 +153,8 @@ void BudgetScope::leave() {
     // one.
     while_no_visitors([this](const EngineLock& lock) {
       suspend();
-      session_.cancel_planning();  // the fork handler does not reach a suspended session
+      session_.observers()
+          .cancel_planning();  // the fork handler does not reach a suspended session
       session_.storages(lock).tell_evicted(suspended_message());
     });
     throw;
@@ -187,7 +188,7 @@ bool BudgetScope::abandon() {
     suspend();
     const EngineLock lock(session_.mutex());
     session_.wait_for_device();
-    session_.cancel_planning();
+    session_.observers().cancel_planning();
     return false;
   }
   while_no_visitors([this](const EngineLock& lock) { stop(lock); });
@@ -212,7 +213,7 @@ void BudgetScope::stop(const EngineLock& lock) {
     suspend();
   }
   route_->close();
-  session_.cancel_planning();
+  session_.observers().cancel_planning();
   session_.wait_for_device();          // no later access is ordered after pending fetches
   session_.engine(lock).end_copies();  // while their destination still exists
   session_.disown_evicted(lock);

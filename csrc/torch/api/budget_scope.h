@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "csrc/torch/backend/memory_route.h"
+#include "csrc/torch/session/budget_control.h"
 #include "csrc/torch/session/session.h"
 #include "recoup/options.h"
 
@@ -21,6 +22,7 @@ class BudgetScope {
   BudgetScope(const BudgetScope&) = delete;
   BudgetScope& operator=(const BudgetScope&) = delete;
 
+  [[nodiscard]] BudgetControl& budget() { return budget_; }
   [[nodiscard]] Session& session() { return session_; }
   [[nodiscard]] const Session& session() const { return session_; }
   // Active or suspended.
@@ -49,6 +51,7 @@ class BudgetScope {
   template <class Act>
   void while_no_visitors(Act&& act);
 
+  BudgetControl budget_{session_};
   Session session_;
   State state_ = State::kStopped;
   bool joined_ = false;  // whether the thread that entered it belonged to a scope before

@@ -43,7 +43,7 @@ void LiveKernel::begin(const EngineLock& lock) {
   if (session_.can().streams) {
     timing_.emplace();
     timing_->begin(*session_.backend(lock).times(), session_.engine(lock), call_.traits,
-                   operands_.all(), session_.recording());
+                   operands_.all(), session_.observers().recording());
   }
 }
 
@@ -146,8 +146,8 @@ void LiveKernel::undo_draws() {
 
 void LiveKernel::run_paged(const Paging& paging) {
   const PagedResults results({.paging = paging,
-                              .directory = session_.page_directory(),
-                              .charge = [this] { session_.charge_page_window(); },
+                              .directory = session_.pages().directory(),
+                              .charge = [this] { session_.pages().charge(); },
                               .freed =
                                   [this](PageKey page, Bytes size) {
                                     const EngineLock lock(session_.mutex());

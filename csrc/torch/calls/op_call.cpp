@@ -107,7 +107,7 @@ void OpCall::prepare() {
   framed_ = KernelFrame::any();
   kernel_.set_in_place(call_.traits.overwritable && !framed_ && !leaves_out_ && others_.empty());
   why_ = why_not_replayed();
-  line_ = session_.line();
+  line_ = session_.observers().line();
   if (why_ == NoReplay::kNone) {
     define_operands();
   }
@@ -187,7 +187,7 @@ void OpCall::begin(const EngineLock& lock) {
   if (session_.can().streams) {
     session_.backend(lock).require_ready();
   }
-  if (Attributor* const attributor = session_.attributor(lock)) {
+  if (Attributor* const attributor = session_.observers(lock).attributor()) {
     maker_ = attributor->makers().running(call_.traits.name, line_);
   }
   Request request(engine, session_.tensors().external(), call_.traits.name, maker_);
@@ -203,7 +203,7 @@ void OpCall::begin(const EngineLock& lock) {
       }
     }
   }
-  if (session_.recording() && kernel_.may_be_in_place()) [[unlikely]] {
+  if (session_.observers().recording() && kernel_.may_be_in_place()) [[unlikely]] {
     operands_.find_overwritable();
   }
   kernel_.find_limits();
@@ -271,7 +271,8 @@ OpRecord OpCall::make_record(const OpUses& uses, Nanoseconds cost, std::uint32_t
   // Of an op that was paged, only the trace needs a record: Note [Paged results].
   const NoReplay unrecorded =
       record.paged ? NoReplay::kPaged : session_.engine(lock).op().why_unrecorded(record);
-  const bool wanted = record.paged ? session_.recording() : unrecorded == NoReplay::kNone;
+  const bool wanted =
+      record.paged ? session_.observers().recording() : unrecorded == NoReplay::kNone;
   if (why_ == NoReplay::kNone && wanted) {
     PayloadWriter writer(session_, {.handle = call_.op,
                                     .traits = call_.traits,
@@ -330,7 +331,7 @@ void OpCall::finish(Results results) {
     fresh_.set_id(i, storages[i], lock);
   }
   if (maker_.valid()) [[unlikely]] {
-    session_.attributor(lock)->apply_rules(engine, maker_, storages);
+    session_.observers(lock).attributor()->apply_rules(engine, maker_, storages);
   }
   if (timing != nullptr) {
     timing->name(*session_.backend(lock).times(), engine, operands_.all(), storages);

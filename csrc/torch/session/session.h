@@ -3,37 +3,26 @@
 
 #include <c10/core/Device.h>
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <thread>
-#include <vector>
 
 #include "csrc/base/check.h"
-#include "csrc/engine/base/decisions.h"
-#include "csrc/engine/base/observers.h"
 #include "csrc/engine/program/engine.h"
-#include "csrc/schedule/runner.h"
-#include "csrc/share/shared_budget.h"
-#include "csrc/steps/evict/foresight.h"
-#include "csrc/steps/prefetch/next_use_predictor.h"
 #include "csrc/torch/ops/in_flight.h"
-#include "csrc/torch/session/attributor.h"
 #include "csrc/torch/session/delay.h"
+#include "csrc/torch/session/page_window.h"
+#include "csrc/torch/session/session_observers.h"
 #include "csrc/torch/session/tensor_memory.h"
 #include "csrc/torch/storages/engine_lock.h"
 #include "csrc/torch/storages/storages.h"
 #include "csrc/torch/storages/tensor_device.h"
-#include "csrc/trace/recorder.h"
-#include "csrc/trace/writer.h"
-#include "recoup/paged.h"
-#include "recoup/test_aids.h"
 
 namespace recoup::detail {
-
-class PagedMemory;
 
 // A session does not know the table of sessions: BudgetScope decides when it is in force.
 class Session {
@@ -62,6 +51,10 @@ class Session {
   // Waits until no other thread of the scope runs an op.
   void begin_turn(const EngineLock& lock, bool next = false) {
     turns_.begin(mutex_, lock, [this] { return engine_.replaying(); }, next);
+  }
+  // Waits for at most `time`. False: this thread has no turn.
+  [[nodiscard]] bool begin_turn_within(const EngineLock& lock, std::chrono::nanoseconds time) {
+    return turns_.begin_within(mutex_, lock, [this] { return engine_.replaying(); }, time);
   }
   void end_turn(const EngineLock& lock) { turns_.end(lock); }
   // To be called in the child of a fork.
@@ -106,15 +99,9 @@ class Session {
   void leave_collectives_to_parent() { in_flight_.leave_to_parent(); }
 
   // ---- requests of the user ----
-  void set_budget(Bytes budget);  // as Budget::set_budget
   // As the functions of Budget.
-  void share(const std::string& file, Bytes total);
-  [[nodiscard]] bool give(Bytes budget);
   [[nodiscard]] Bytes take_recent_peak();
-  // Null: the budget is not shared.
-  [[nodiscard]] SharedBudget* shared() { return shared_.get(); }
   void reset_peak();
-  // As Budget::count_pages and Budget::committed.
   void count_pages();
   [[nodiscard]] Bytes committed();
   // Restores every evicted value. Throws OutOfBudget; then nothing is lost.
@@ -123,88 +110,45 @@ class Session {
   void wait_for_device();
   // The session ends: evicted bytes are lost. Dying objects go to the graveyard.
   void disown_evicted(const EngineLock& lock);
-
-  // ---- observers ----
-  // Call one of these before the session is in force: to record the program as a trace, or to log
-  // the engine's decisions.
-  void record(const std::string& path);
-  void log_decisions();
-  // Call before the session is in force: records which modules hold memory and spend time.
-  void attribute(const AttributionOptions& options);
-  // Null unless attribute() was called.
-  [[nodiscard]] Attributor* attributor(const EngineLock& lock) const {
-    return under(lock, attributor_).get();
-  }
-  // The program's line on this thread. Call it with no lock held.
-  [[nodiscard]] std::uint32_t line() const {
-    return attributor_ ? attributor_->line() : Maker::kNone;
-  }
-  struct Recording {
-    explicit Recording(const std::string& path)
-        : writer(path), recorder(writer, TraceRecorder::Times::kOfSteps) {}
-    TraceWriter writer;
-    TraceRecorder recorder;
-  };
-  [[nodiscard]] bool recording() const { return recording_ != nullptr; }
   // To be called without the lock, which the kernel takes between two runs.
   [[nodiscard]] const Attempts& attempts() const { return engine_.attempts(); }
-  [[nodiscard]] const std::string& page_directory() const { return page_directory_; }
-  // Before an allocation of paged memory: charges the window. Throws PoolOutOfMemory, and
-  // std::system_error or std::invalid_argument if there is no paged memory.
-  void charge_page_window();
-  // Another scope may have changed the window while this one was suspended.
-  void restore_page_window();
-  // Since the window was charged; zeros if it was not.
-  [[nodiscard]] PagedUse paged_use() const;
-  // A training step ends: informs the trace, Foresight and the other observers of steps.
+  // Takes the lock itself.
+  [[nodiscard]] PageWindow& pages() { return page_window_; }
+
+  // ---- observers ----
+  [[nodiscard]] SessionObservers& observers(const EngineLock& lock) {
+    return under(lock, observers_);
+  }
+  // For the methods that need no lock.
+  [[nodiscard]] SessionObservers& observers() { return observers_; }
+  // Call before the session is in force: records the program as a trace.
+  void record(const std::string& path);
+  [[nodiscard]] std::unique_ptr<SessionObservers::Recording> end_recording();
+  // A training step ends: informs the trace and the other observers of steps.
   void mark_step(std::string_view name);
-  // Cancels planning on other threads; none goes on when this returns. Call it under the lock.
-  void cancel_planning() noexcept;
-  // Cancels planning, and forbids it from now on. Call it without the lock, when the process ends.
-  void stop_planning_for_good() noexcept;
-  // Null if none was recorded. Its writer is not closed yet.
-  std::unique_ptr<Recording> end_recording();
-  // Empty unless log_decisions was called.
-  [[nodiscard]] std::vector<Decision> decisions(const EngineLock&) const;
 
  private:
-  void grow(const EngineLock& lock, Bytes budget);
-  void shrink(Bytes budget);
-  void give_rest();
   template <class Part>
   Part& under(const EngineLock& lock, Part& part) const {
     RECOUP_CHECK(lock.is_of(mutex_), "another session's lock");
     return part;
   }
-  void observe(Observer* other);  // in addition to the observer of steps; may be null
   void finish_ended();
   void unpin_finished(std::span<const PendingCollective> pending, const EngineLock& lock);
 
   const std::uint32_t number_;
   std::thread::id thread_;
   const Delay delay_;
-  const TestAids aids_;
-  const Bytes page_window_;
-  const std::string page_directory_;
-  const PagedMemory* paged_ = nullptr;  // that of this process, if a result was paged
-  std::int64_t paged_count_ = 0;        // allocations of paged memory, also those that failed
-  PagedUse paged_before_;               // counts of the process before that
   mutable EngineMutex mutex_;
   Turns turns_;
   StorageRecords records_;
   TensorDevice device_;
-  std::unique_ptr<Recording> recording_;
-  std::unique_ptr<DecisionLog> log_;
-  std::unique_ptr<Attributor> attributor_;
-  std::unique_ptr<SharedBudget> shared_;  // its memory is free for others when the engine has ended
-  Observers observers_;                   // that of steps, a recorder or log, and the attributor's
   Engine engine_;  // its destructor uses the device, and none of the members below
+  SessionObservers observers_;
   Storages storages_;
+  PageWindow page_window_;
   TensorMemory memory_;
   InFlight in_flight_;
-  std::unique_ptr<ScheduleRunner> runner_;                // for a policy with a schedule
-  std::unique_ptr<Foresight> foresight_;                  // for one that plans evictions
-  std::unique_ptr<NextUsePredictor> next_use_predictor_;  // if there is a spill tier
   BlockId bounce_;  // the buffer for moves, if the device needs one
 };
 

@@ -1,0 +1,82 @@
+#include "csrc/torch/session/session_observers.h"
+
+#include <utility>
+
+#include "csrc/policy/registry.h"
+
+namespace recoup::detail {
+
+void SessionObservers::plan_steps(const Options& options) {
+  const ScheduleKind schedule = find_policy(options.policy).schedule;
+  if (schedule != ScheduleKind::kNone) {
+    runner_ = std::make_unique<ScheduleRunner>(engine_, schedule, engine_.budget());
+    engine_.set_schedule(runner_.get());
+  }
+  if (has_next_use_predictor(options)) {
+    next_use_predictor_ = std::make_unique<NextUsePredictor>(engine_);
+    engine_.set_planned(next_use_predictor_.get());
+  } else if (has_foresight(options)) {
+    const bool background = options.planning == Planning::kBackground;
+    foresight_ =
+        std::make_unique<Foresight>(engine_, Foresight::Settings{.background = background});
+    engine_.set_planned(foresight_.get());
+  }
+  if (runner_ || next_use_predictor_ || foresight_) {
+    observe();
+  }
+}
+
+SessionObservers::~SessionObservers() {
+  engine_.set_observer(nullptr);
+  engine_.set_makers(nullptr);
+}
+
+void SessionObservers::observe() {
+  Observer* steps = runner_.get();
+  if (foresight_) {
+    steps = foresight_.get();
+  } else if (next_use_predictor_) {
+    steps = next_use_predictor_.get();
+  }
+  Observer* const written = recording_ ? static_cast<Observer*>(&recording_->recorder) : log_.get();
+  all_ = {steps, written, attributor_ ? &attributor_->ledger() : nullptr,
+          attributor_ ? attributor_->timeline() : nullptr};
+  engine_.set_observer(&all_);
+}
+
+void SessionObservers::record(std::unique_ptr<Recording> recording) {
+  recording_ = std::move(recording);
+  observe();
+}
+
+void SessionObservers::log_decisions() {
+  log_ = std::make_unique<DecisionLog>();
+  observe();
+}
+
+void SessionObservers::attribute(const AttributionOptions& options) {
+  attributor_ = std::make_unique<Attributor>(engine_, options);
+  observe();
+}
+
+std::unique_ptr<SessionObservers::Recording> SessionObservers::end_recording() {
+  std::unique_ptr<Recording> ended = std::move(recording_);
+  if (ended) {
+    observe();
+  }
+  return ended;
+}
+
+void SessionObservers::cancel_planning() noexcept {
+  if (foresight_) {
+    foresight_->cancel_planning();
+  }
+}
+
+void SessionObservers::stop_planning_for_good() noexcept {
+  if (foresight_) {
+    foresight_->stop_planning_for_good();
+  }
+}
+
+}  // namespace recoup::detail
