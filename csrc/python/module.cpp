@@ -80,7 +80,6 @@ py::dict dict_of(const Stats& stats) {
   RECOUP_FIELD(plans);
   RECOUP_FIELD(candidates_visited);
   RECOUP_FIELD(candidates_scored);
-  RECOUP_FIELD(candidates_filtered);
   RECOUP_FIELD(moves);
   RECOUP_FIELD(moved_bytes);
   RECOUP_FIELD(in_place_results);

@@ -36,7 +36,6 @@ struct Stats {
   std::int64_t plans = 0;                // eviction plans that policies made
   std::int64_t candidates_visited = 0;   // candidates that policies looked at
   std::int64_t candidates_scored = 0;    // candidates whose score was computed
-  std::int64_t candidates_filtered = 0;  // candidates that the small-value filter skipped
 
   std::int64_t moves = 0;              // moves of values within the pool
   std::int64_t moved_bytes = 0;        // bytes that were moved

@@ -59,8 +59,6 @@ class Stats:
     """Candidates that policies inspected."""
     candidates_scored: int
     """Candidates whose score was computed."""
-    candidates_filtered: int
-    """Candidates that the small-value filter skipped."""
 
     moves: int
     """Values moved within the pool, to join free blocks or to its low end."""
@@ -261,7 +259,6 @@ STATS_GROUPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "plans",
             "candidates_visited",
             "candidates_scored",
-            "candidates_filtered",
             "replay_checks",
         ),
         "time": (

@@ -249,7 +249,6 @@ Stats Engine::stats() const {
   stats.plans = policy_->work().plans;
   stats.candidates_visited = policy_->work().visited;
   stats.candidates_scored = policy_->work().scored;
-  stats.candidates_filtered = policy_->work().filtered;
   stats.live_values = static_cast<std::int64_t>(context_.lineage.value_count());
   stats.live_ops = static_cast<std::int64_t>(context_.lineage.op_count());
   stats.metadata_bytes = static_cast<std::int64_t>(context_.lineage.memory() +
