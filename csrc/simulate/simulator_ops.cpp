@@ -3,7 +3,7 @@
 #include <optional>
 #include <utility>
 
-#include "csrc/engine/attempt/program_kernel.h"
+#include "csrc/engine/program/program_kernel.h"
 #include "csrc/simulate/simulator.h"
 
 namespace recoup::detail {
@@ -65,11 +65,7 @@ class Simulator::SimulatedKernel final : public ProgramKernel {
   }
   [[nodiscard]] KernelLimits limits() const override { return limits_of(op_); }
   bool prepare(const Attempt& /*next*/, const std::function<bool()>& measure) override {
-    if (!measure()) {
-      return false;
-    }
-    engine_op().begin_again();
-    return true;
+    return begin_again(measure, engine_op());
   }
 
  private:

@@ -33,9 +33,9 @@ struct Stats {
   std::int64_t move_ns = 0;  // time spent on moving values within the pool
   // Time spent on finding free blocks, estimated from one allocation in 61.
   std::int64_t allocator_ns = 0;
-  std::int64_t plans = 0;                // eviction plans that policies made
-  std::int64_t candidates_visited = 0;   // candidates that policies looked at
-  std::int64_t candidates_scored = 0;    // candidates whose score was computed
+  std::int64_t plans = 0;               // eviction plans that policies made
+  std::int64_t candidates_visited = 0;  // candidates that policies looked at
+  std::int64_t candidates_scored = 0;   // candidates whose score was computed
 
   std::int64_t moves = 0;              // moves of values within the pool
   std::int64_t moved_bytes = 0;        // bytes that were moved

@@ -50,7 +50,7 @@ bool Attempts::compact(Tried& tried, const OutOfBudgetReport& failure) const {
 
 // `asked`: the bytes that the kernel lacked; nullopt: it has not run yet.
 bool Attempts::in_place(Tried& tried, std::optional<Bytes> asked) const {
-  if (!options_.reuse_operands || asked == Bytes(0)) {
+  if (!options_.reuse_operands || asked == Bytes(0) || handover_.value().valid()) {
     return false;
   }
   const std::vector<ValueId> operands = tried.kernel.overwritable();

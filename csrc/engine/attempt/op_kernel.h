@@ -29,7 +29,8 @@ class OpKernel {
   // A run may change them.
   [[nodiscard]] virtual KernelLimits limits() const = 0;
   // Prepares the attempt `next`: undoes what the last run did to the op's operands and arguments,
-  // and calls `measure` under the engine's lock. False: `measure` returned false.
+  // and calls `measure` under the engine's lock. False: `measure` returned false, and run() needs
+  // another call of prepare() before it.
   [[nodiscard]] virtual bool prepare(const Attempt& next, const std::function<bool()>& measure) = 0;
   // The values that the op has pinned, and that may move between two runs.
   [[nodiscard]] virtual std::vector<ValueId> movable() const = 0;

@@ -1,7 +1,6 @@
 // What the engine and its callers exchange about one op.
 #pragma once
 
-#include <algorithm>
 #include <boost/container/small_vector.hpp>
 #include <cstdint>
 #include <span>
@@ -9,7 +8,6 @@
 
 #include "csrc/engine/base/cost_memory.h"
 #include "csrc/lineage/no_replay.h"
-#include "recoup/errors.h"
 #include "recoup/types.h"
 
 namespace recoup::detail {

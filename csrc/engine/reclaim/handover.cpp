@@ -1,5 +1,6 @@
 #include "csrc/engine/reclaim/handover.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "csrc/base/check.h"

@@ -1,7 +1,6 @@
 // Handover: gives the block of an operand to a result of the same op.
 #pragma once
 
-#include <algorithm>
 #include <optional>
 #include <span>
 

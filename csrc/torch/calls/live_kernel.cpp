@@ -16,6 +16,9 @@
 
 namespace recoup::detail {
 
+// A kernel that ran out of memory may have written a part of its outputs, and running it again on
+// those may give other results. It may also have drawn random numbers, which it must draw again, or
+// have changed the sizes of an `out` without getting memory for it.
 void LiveKernel::find_limits() {
   const auto draws_once = [this] {
     return call_.traits.random && !repeatable_generator(call_.traits, call_.keys, session_.device(),
@@ -36,14 +39,14 @@ bool LiveKernel::is_once() const {
 void LiveKernel::begin(const EngineLock& lock) {
   try {
     save_left_out(lock);
+    if (session_.can().streams) {
+      timing_.emplace();
+      timing_->begin(*session_.backend(lock).times(), session_.engine(lock), call_.traits,
+                     operands_.all(), session_.observers().recording());
+    }
   } catch (...) {
     left_out_before_.drop(session_, lock);
     throw;
-  }
-  if (session_.can().streams) {
-    timing_.emplace();
-    timing_->begin(*session_.backend(lock).times(), session_.engine(lock), call_.traits,
-                   operands_.all(), session_.observers().recording());
   }
 }
 
@@ -110,10 +113,9 @@ bool LiveKernel::prepare(const Attempt& next, const std::function<bool()>& measu
   session_.wait_for_replays(lock);
   left_out_before_.restore();
   left_out_before_.drop(session_, lock);  // the copies may move
-  if (!measure()) {
+  if (!begin_again(measure, session_.engine(lock).op())) {
     return false;
   }
-  session_.engine(lock).op().begin_again();
   if (next.in_place) {
     in_place_.put_operand(call_, operands_, lock);
   }

@@ -1,12 +1,14 @@
 // LiveKernel: runs the kernel of an op of the program, if necessary several times.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
-#include "csrc/engine/attempt/program_kernel.h"
+#include "csrc/engine/program/program_kernel.h"
 #include "csrc/torch/calls/call.h"
 #include "csrc/torch/calls/in_place_try.h"
 #include "csrc/torch/calls/op_timing.h"
@@ -17,9 +19,6 @@
 
 namespace recoup::detail {
 
-// A kernel that ran out of memory may have written a part of its outputs, and running it again on
-// those may give other results. It may also have drawn random numbers, which it must draw again, or
-// have changed the sizes of an `out` without getting memory for it.
 class LiveKernel final : public ProgramKernel {
  public:
   // Runs the same call in the sessions of other devices that the op concerns.

@@ -1,21 +1,11 @@
 #include "csrc/torch/calls/op_call.h"
 
-#include <ATen/Context.h>
-#include <ATen/Parallel.h>
-
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include "csrc/torch/calls/payload_writer.h"
-#include "csrc/torch/compat/errors.h"
-#include "csrc/torch/compat/hook.h"
 #include "csrc/torch/compat/scope_thread.h"
-#include "csrc/torch/ops/compiled_call.h"
-#include "csrc/torch/ops/draw_tape.h"
-#include "csrc/torch/ops/draws.h"
 #include "csrc/torch/ops/overwritable.h"
-#include "csrc/torch/ops/tick_clock.h"
 #include "csrc/torch/ops/traits_table.h"
 #include "csrc/torch/storages/request.h"
 

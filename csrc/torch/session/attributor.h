@@ -16,7 +16,7 @@ namespace recoup::detail {
 // All methods but `line` are called under the engine's lock.
 class Attributor {
  public:
-  // The engine must outlive this object, and must not be used after its destruction.
+  // The engine must outlive this object, and must not attribute anything after its destruction.
   Attributor(Engine& engine, const AttributionOptions& options)
       : options_(options),
         ledger_(engine, table_),

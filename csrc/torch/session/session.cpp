@@ -1,6 +1,5 @@
 #include "csrc/torch/session/session.h"
 
-#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <stdexcept>
@@ -184,15 +183,14 @@ std::unique_ptr<SessionObservers::Recording> Session::end_recording() {
 
 void Session::mark_step(std::string_view name) {
   const EngineLock lock(mutex_);
+  wait_for_replays(lock);
   const Request request(engine_, device_.external());
   if (device_.can().segments && device_.brings_in()) {
-    wait_for_replays(lock);
     engine_.update_segments();
   }
   if (!observers_.observe_steps()) {
     return;
   }
-  wait_for_replays(lock);
   device_.sweep_external();  // otherwise a trace would lack the end of external tensors
   observers_.end_step(name);
 }

@@ -99,7 +99,7 @@ class Session {
   void leave_collectives_to_parent() { in_flight_.leave_to_parent(); }
 
   // ---- requests of the user ----
-  // As the functions of Budget.
+  // As the functions of Budget of these names.
   [[nodiscard]] Bytes take_recent_peak();
   void reset_peak();
   void count_pages();

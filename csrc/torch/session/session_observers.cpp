@@ -29,6 +29,8 @@ void SessionObservers::plan_steps(const Options& options) {
 SessionObservers::~SessionObservers() {
   engine_.set_observer(nullptr);
   engine_.set_makers(nullptr);
+  engine_.set_schedule(nullptr);
+  engine_.set_planned(nullptr);
 }
 
 void SessionObservers::observe() {

@@ -35,7 +35,7 @@ class SessionObservers {
     TraceRecorder recorder;
   };
 
-  // Makes what the policy plans steps with.
+  // Makes what the policy plans steps with. To be called without the lock, before the first op.
   void plan_steps(const Options& options);
 
   // ---- before the session is in force, without the lock; at most one of record and log_decisions

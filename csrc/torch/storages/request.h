@@ -1,6 +1,7 @@
 // Request: the entry of a call into a session's engine.
 #pragma once
 
+#include <exception>
 #include <optional>
 #include <string_view>
 
@@ -9,20 +10,22 @@
 
 namespace recoup::detail {
 
-// An op, the end of a storage, and each request of the user is one. The lock must be held during
-// its lifetime. First it reports the paged storages that have ended, so that their end has the same
-// place among requests as that of a storage in the pool. Last it reports the storages that have
-// ended meanwhile.
+// First it reports the paged storages that have ended, so that their end has the same place among
+// requests as that of a storage in the pool. Last it reports the storages that have ended
+// meanwhile; after an error, the next request does that. It begins and ends under the session's
+// lock.
 class Request {
  public:
-  // `what`: the op or activity that errors name; nullopt: that of the surrounding request. The text
-  // must live until the request ends. `maker`: what is made from now on is attributed to it;
-  // invalid: to the last one.
-  Request(Engine& engine, ExternalStorages& external,
-          std::optional<std::string_view> what = std::nullopt, MakerId maker = {})
-      : engine_(engine), external_(external), before_(engine.running_op()) {
+  Request(Engine& engine, ExternalStorages& external) : engine_(engine), external_(external) {
     external.sweep_paged();
-    engine.set_running_op(what.value_or(before_));
+  }
+  // `what`: the op or activity that errors name. The text must live until the request ends, and the
+  // thread must have the turn. `maker`: what is made from now on is attributed to it; invalid: to
+  // the last one.
+  Request(Engine& engine, ExternalStorages& external, std::string_view what, MakerId maker = {})
+      : Request(engine, external) {
+    before_ = engine.running_op();
+    engine.set_running_op(what);
     if (maker.valid()) {
       engine.set_maker(maker);
     }
@@ -32,8 +35,13 @@ class Request {
   Request(Begun, Engine& engine, ExternalStorages& external)
       : engine_(engine), external_(external) {}
   ~Request() noexcept(false) {
-    if (!goes_on_) {
-      engine_.set_running_op(before_);
+    if (goes_on_) {
+      return;
+    }
+    if (before_) {
+      engine_.set_running_op(*before_);
+    }
+    if (std::uncaught_exceptions() == exceptions_) {
       external_.collect();
     }
   }
@@ -45,7 +53,8 @@ class Request {
  private:
   Engine& engine_;
   ExternalStorages& external_;
-  const std::string_view before_;
+  std::optional<std::string_view> before_;  // what errors named before; nullopt: it stays
+  const int exceptions_ = std::uncaught_exceptions();
   bool goes_on_ = false;
 };
 

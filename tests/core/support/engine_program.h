@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "csrc/engine/attempt/program_kernel.h"
 #include "csrc/engine/program/engine.h"
+#include "csrc/engine/program/program_kernel.h"
 #include "tests/core/support/numeric_device.h"
 
 namespace recoup::detail {
@@ -300,11 +300,7 @@ class Program {
     }
     [[nodiscard]] KernelLimits limits() const override { return {}; }
     bool prepare(const Attempt& /*next*/, const std::function<bool()>& measure) override {
-      if (!measure()) {
-        return false;
-      }
-      program_.engine_->op().begin_again();
-      return true;
+      return begin_again(measure, program_.engine_->op());
     }
 
    private:

@@ -127,7 +127,7 @@ class NumericDevice final : public Device {
     grow(capacity);
   }
   void bind(Engine& engine) { engine_ = &engine; }
-  // Changes that the engine does not know it of.
+  // Changes that the engine does not know.
   std::vector<SegmentChange> segment_changes;
   // Bytes of a segment that its allocator keeps.
   Bytes keeps_of_segment{0};

@@ -1,10 +1,12 @@
 // ProgramKernel: the kernel of an op that the program runs, live or in a simulation.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <vector>
 
 #include "csrc/engine/attempt/op_kernel.h"
+#include "csrc/engine/program/program_op.h"
 
 namespace recoup::detail {
 
@@ -30,6 +32,14 @@ class ProgramKernel : public OpKernel {
   }
 
  protected:
+  // Takes a measure and begins the next run of the op's kernel. False: `measure` returned false.
+  [[nodiscard]] static bool begin_again(const std::function<bool()>& measure, ProgramOp& op) {
+    const bool taken = measure();
+    if (taken) {
+      op.begin_again();
+    }
+    return taken;
+  }
   // The operands of the op, after ProgramOp::begin.
   [[nodiscard]] virtual std::span<const Operand> operands() const = 0;
 };
