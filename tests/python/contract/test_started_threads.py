@@ -341,9 +341,10 @@ with recoup.budget("1MiB", options=recoup.Options(small_result_bytes=0)) as run:
         threading.Timer({delay}, os.kill, (os.getpid(), signal.SIGINT)).start()
         {waits}
     except KeyboardInterrupt:
-        print("interrupted")
+        print("interrupted", flush=True)
 assert x[1].item() == 2 and not recoup._C.active()
-print("done")
+print("done", flush=True)
+os._exit(0)  # plain PyTorch may abort if a daemon thread runs an op when the interpreter ends
 """
 
 
