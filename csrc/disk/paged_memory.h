@@ -113,7 +113,7 @@ class PagedMemory {
    public:
     void written(int blocks) { score_ = std::min(score_ + blocks, kMost); }
     void only_read() { score_ = std::max(score_ - 4, -kMost); }
-    // Every eighth block is treated in the other way, to notice a changed pattern.
+    // While writes are expected, every eighth block is treated as only read, to notice a change.
     [[nodiscard]] bool expected() { return score_ > 0 && ++tries_ % 8 != 0; }
 
    private:

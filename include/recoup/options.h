@@ -26,7 +26,7 @@ enum class CostModel : std::uint8_t {
 // Where the pool places an allocation.
 enum class Placement : std::uint8_t {
   kBestFit,  // in the smallest free block that is large enough
-  // There, with results of expensive ops at its low end and of cheap ops at its high end.
+  // In that block: results of expensive ops at its low end, those of cheap ops at its high end.
   kTwoEnded,
 };
 

@@ -1,6 +1,6 @@
 // Device: the interface through which the engine reaches memory and kernels. The Torch binding
-// implements it with real tensors, the simulator with numbers; the engine does not
-// distinguish them.
+// implements it with real tensors, the simulator with numbers; the engine does not distinguish
+// them.
 #pragma once
 
 #include <cstdint>

@@ -29,7 +29,7 @@ class Footprint {
   // Starts counting as if the whole pool had been touched. Counting has a cost, so it starts when
   // it is first needed. False: the device gives no memory back, so nothing is counted.
   bool start(Bytes capacity);
-  // Resets the footprint for a pool of which nothing has been touched.
+  // Starts counting in a pool of which nothing has been touched.
   bool start_untouched() { return start(Bytes(0)); }
   [[nodiscard]] bool counting() const { return counting_; }
 
@@ -46,7 +46,7 @@ class Footprint {
     bool touched = false;
   };
   [[nodiscard]] Pages pages_in(PoolOffset from, PoolOffset to) const;
-  // Gives back about `size` bytes in the middle of [from, to). Covers whole huge pages, because
+  // The pages of about `size` bytes in the middle of [from, to). They are whole huge pages, because
   // the pages of a partly used one are committed one by one.
   [[nodiscard]] Pages middle(PoolOffset from, PoolOffset to, Bytes size) const;
   // These pages were given back to the system.

@@ -52,8 +52,7 @@ class Freezer {
   // Ensures that no evicted value is recomputed from the storage's bytes after they change. Throws
   // OutOfBudget.
   void freeze_or_copy(StorageId storage, OldVersion old);
-  // Freezes the dependents of a storage that an op will write. Called before the op's arguments are
-  // acquired.
+  // Ensures it for a storage that an op will write. Called before the op's arguments are acquired.
   void before_write(StorageId storage, OldVersion old = OldVersion::kResidentOrSpilled);
   // An op is about to change the storage in place by other values that it reads: Note [State].
   void make_state(StorageId storage);

@@ -41,7 +41,7 @@ class Candidates final : public PolicyView {
       change(id);
     }
   }
-  // Does so, and the cost has changed too, because the value has gained or lost its producer.
+  // The value has gained or lost its producer, so its cost has changed, too.
   void update_cost(ValueId id) {
     update(id);
     touch(id);

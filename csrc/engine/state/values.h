@@ -110,7 +110,8 @@ class Values {
   // Frees the outside memory of a value, whose bytes have been copied elsewhere. What was charged
   // for it is no longer charged; bytes among Options::outside stay charged.
   void leave_outside(ValueId id);
-  // Does so, and the value owns `block`, which had no owner, from now on.
+  // Brings a value into the pool: frees its outside memory as leave_outside does, and gives it
+  // `block`, which had no owner.
   void bring_in(ValueId id, BlockId block);
   // Removes a storage and returns its value, which has no owner now: the caller must call collect
   // or end on it.

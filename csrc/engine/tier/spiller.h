@@ -30,7 +30,8 @@ class Spiller {
   // Begins to write an evictable value, which keeps its bytes. False: no slot is free, or the value
   // has ended.
   bool begin_write(ValueId id);
-  // Copies a resident value of the pool to the tier; it keeps its bytes. False: no room.
+  // Copies a resident value to the tier; it keeps its bytes. False: the value is not in the pool, a
+  // copy of it is under way, or the tier does not take it.
   bool save(ValueId id);
   // Waits for all copies, and frees the slots of all resident values.
   void drop_all_copies();

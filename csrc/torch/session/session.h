@@ -91,7 +91,7 @@ class Session {
   }
   // Releases, without the lock, the pins of collectives with these works, which have finished.
   void land(std::span<const WorkId> works);
-  // Releases those of these works that have no other owner.
+  // Releases the pins of those of these works that have no other owner.
   void land_dropped(std::span<const WorkId> works);
   // Call without the lock, when the session has ended.
   void forget_collectives();

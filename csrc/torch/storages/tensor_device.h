@@ -119,7 +119,7 @@ class TensorDevice final : public Device {
     const auto found = moved_out_.find(reinterpret_cast<std::uintptr_t>(address));
     return found == moved_out_.end() ? nullptr : &records_[found->second];
   }
-  // Removes and returns that record: the bytes are gone.
+  // Returns that record and removes its entry: the bytes are gone.
   [[nodiscard]] StorageRecord* take_moved_out(const void* address) {
     StorageRecord* const record = moved_out_to(address);
     moved_out_.erase(reinterpret_cast<std::uintptr_t>(address));
