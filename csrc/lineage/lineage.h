@@ -31,7 +31,7 @@ enum class Residency : std::uint8_t {
 
 // What the engine notes on a value. The lineage does not write it, and reads only `stays`.
 struct EngineFlags {
-  bool among_outside = false;     // external, and part of Options::outside or in paged memory
+  bool among_outside = false;     // external, and part of Options::outside or in overflow memory
   bool kept : 1 = false;          // a schedule wants its bytes, even if it is not needed
   bool was_read : 1 = false;      // by an op of the program that did not write it
   bool from_nothing : 1 = false;  // Note [State]: its storage began with an op that read nothing

@@ -26,8 +26,8 @@ std::string_view text_of(NoReplay why) {
       return "the compiled graph has effects of its own";
     case NoReplay::kResult:
       return "the op gave a tensor other memory, or returned memory that it did not make";
-    case NoReplay::kPaged:
-      return "the op ran in paged memory";
+    case NoReplay::kOverflow:
+      return "memory of the op did not fit in the budget";
     case NoReplay::kSmall:
       return "it is too small to be recorded";
     case NoReplay::kOfEscaped:

@@ -18,7 +18,7 @@ enum class NoReplay : std::uint8_t {
   kDraw,           // the generator cannot be set back
   kOnce,           // a compiled graph with effects of its own
   kResult,         // memory of a result, or of a tensor that it wrote, was not made by the kernel
-  kPaged,          // Note [Paged results]
+  kOverflow,       // its kernel had overflow memory
   kSmall,          // Options::small_result_bytes
   kOfEscaped,      // it was computed from a tensor whose address was taken
   kDepth,          // Options::max_depth

@@ -113,7 +113,7 @@ void ScheduleRunner::write_down(const OpRecord& record, std::span<const Operand>
                    .workspace = record.workspace,
                    .inputs = {},
                    .outputs = {}},
-                  uses, made, record.repeatable && !record.paged);
+                  uses, made, record.repeatable && record.why != NoReplay::kOverflow);
   const TraceGraph& graph = builder_.graph();
   tickets_.resize(graph.values.size());
   for (const std::uint32_t id : graph.ops.back().outputs) {

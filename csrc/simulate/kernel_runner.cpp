@@ -39,46 +39,41 @@ void KernelRunner::find_held(std::uint32_t op, std::size_t event) {
   }
 }
 
-// Invalid: it is paged.
-BlockId KernelRunner::allocate(Bytes size, const Paging& paging) {
-  if (!paging.takes(engine_.pool().round_up(size))) {
-    return engine_.allocate(size);
-  }
-  if (paging.when == Paging::When::kIfNeeded) {
-    try {
-      return engine_.allocate(size);
-    } catch (const OutOfBudget&) {
-    }
-  }
-  charge_window_();
-  const auto number = static_cast<std::uint32_t>(blocks_.size());
-  engine_.op().page(key_of(number), size);
-  paged_.push_back(number);
-  return {};
+// Invalid: in overflow memory.
+BlockId KernelRunner::allocate(Bytes size, const Attempt& attempt) {
+  return attempt.place(
+      engine_.pool().round_up(size), [&] { return engine_.allocate(size); },
+      [&] {
+        charge_window_();
+        const auto number = static_cast<std::uint32_t>(blocks_.size());
+        engine_.op().overflow(key_of(number), size);
+        overflow_.push_back(number);
+        return BlockId();
+      });
 }
 
 void KernelRunner::free(std::uint32_t allocation) {
-  if (paged(allocation)) {
-    engine_.op().unpage(key_of(allocation));
+  if (overflows(allocation)) {
+    engine_.op().free_overflow(key_of(allocation));
   } else {
     engine_.free(take(allocation));
   }
 }
 
-void KernelRunner::run(const TraceOp& op, Pass pass, const Paging& paging) {
+void KernelRunner::run(const TraceOp& op, Pass pass, const Attempt& attempt) {
   const std::span<const std::uint32_t> held = held_by(op);
   const auto left_out = [&](std::size_t allocation) {
     return pass == Pass::kReplay && (allocation < op.copies || contains(held, allocation));
   };
   blocks_.clear();
-  paged_.clear();
+  overflow_.clear();
   try {
     for (const KernelStep& step : trace_.kernels[op.kernel]) {
       if (step.kind == KernelStep::Kind::kAllocate) {
         const bool is_copy = blocks_.size() < op.copies;
         blocks_.push_back(left_out(blocks_.size())
                               ? BlockId()
-                              : allocate(step.size, is_copy ? Paging() : paging));
+                              : allocate(step.size, is_copy ? Attempt() : attempt));
       } else if (!left_out(step.index) && !contains(held, step.index)) {
         free(step.index);
       }
@@ -126,8 +121,8 @@ void KernelRunner::check_end(const TraceOp& op) const {
   const auto kept = static_cast<std::size_t>(
       std::count_if(blocks_.begin(), blocks_.end(), [](BlockId block) { return block.valid(); }));
   const std::span<const std::uint32_t> held = held_by(op);
-  const auto in_pool = static_cast<std::size_t>(
-      std::count_if(held.begin(), held.end(), [this](std::uint32_t each) { return !paged(each); }));
+  const auto in_pool = static_cast<std::size_t>(std::count_if(
+      held.begin(), held.end(), [this](std::uint32_t each) { return !overflows(each); }));
   RECOUP_CHECK(kept == in_pool, "a kernel holds what it neither returns nor keeps");
 }
 

@@ -139,7 +139,7 @@ void Simulator::count_replay() {
 // The event is the storage's handle, which tells it from others.
 void Simulator::add_external(const TraceEvent& event) {
   engine_->set_running_op("a tensor made outside the scope");
-  // On the CPU nothing is in use before the run: the storage is in paged memory.
+  // On the CPU nothing is in use before the run: the storage is in overflow memory.
   if (event.index == 1 && window_.size() == Bytes(0) && trace_.device.window > Bytes(0)) {
     charge_window(trace_.device.window);
   }
@@ -162,7 +162,7 @@ FreshStorage Simulator::content(BlockId block, Bytes nbytes) {
 }
 
 void Simulator::adopt(std::uint32_t block, Bytes nbytes) {
-  if (!blocks_[block].valid()) {  // paged
+  if (!blocks_[block].valid()) {  // in overflow memory
     add_storage(engine_->add_external(&blocks_[block], nbytes, Engine::Charge::kAmongOutside));
     return;
   }
@@ -173,7 +173,7 @@ void Simulator::adopt(std::uint32_t block, Bytes nbytes) {
 }
 
 // The storage has other bytes now. If an evicted value was computed from the old ones, a live run
-// throws. A result that was paged in the recorded run need not be paged here: then this is its end.
+// throws. A result that overflowed in the recorded run may be in the pool here: this is its end.
 void Simulator::disown(StorageId storage) {
   if (engine_->value(engine_->current(storage)).external == nullptr) {
     engine_->storage_died(storage);
@@ -191,7 +191,7 @@ void Simulator::disown(StorageId storage) {
 
 void Simulator::allocate(const TraceEvent& event) {
   if (event.index > 0) {
-    blocks_.push_back(kernels_.take(event.index - 1));  // invalid if it is paged
+    blocks_.push_back(kernels_.take(event.index - 1));  // invalid: overflow memory
     return;
   }
   engine_->set_running_op({});

@@ -59,7 +59,7 @@ class Simulator final : private Device {
   // Sets the observers, in the order in which they are called. Both may be null.
   void observe(Observer* first, Observer* second = nullptr);
   void begin_in(StartingPool pool) { starting_pool_ = std::move(pool); }
-  // Charges the window of paged memory from the beginning; 0: when it is needed.
+  // Charges overflow memory from the beginning; 0: when it is needed.
   void begin_with_window(Bytes window) { first_window_ = window; }
   // Charges bytes outside the pool, for the whole run, that belong to no storage of the program.
   void begin_with_unseen(Bytes unseen) { unseen_ = unseen; }
@@ -81,7 +81,7 @@ class Simulator final : private Device {
   void run_in_budget(const TraceOp& op);
   void charge_window(Bytes window);
   [[nodiscard]] static KernelLimits limits_of(const TraceOp& op) {
-    return {.pageable = op.pageable, .once = op.once};
+    return {.may_overflow = op.may_overflow, .once = op.once};
   }
   void end_op(const TraceOp& op);
   [[nodiscard]] std::uint32_t number_of(const TraceOp& op) const {
@@ -148,7 +148,7 @@ class Simulator final : private Device {
   std::size_t event_ = 0;                                           // number of the current event
   std::vector<Operand> operands_;
   Bytes unseen_{0};        // bytes outside the pool that belong to no storage of the program
-  Bytes first_window_{0};  // the window of paged memory that is charged from the beginning
+  Bytes first_window_{0};  // charged for overflow memory from the beginning
   WindowCharge window_;
   bool in_parts_ = false;  // whether room is held for the parts of an op on lists
   std::size_t op_ = 0;     // number of the current op

@@ -54,7 +54,7 @@ class Simulator::SimulatedKernel final : public ProgramKernel {
       return report;
     }
     try {
-      kernels.run(op_, KernelRunner::Pass::kFirst, attempt.paging);
+      kernels.run(op_, KernelRunner::Pass::kFirst, attempt);
       return std::nullopt;
     } catch (const OutOfBudget& error) {
       if (kernels.made() < op_.copies) {
@@ -98,13 +98,14 @@ void Simulator::end_op(const TraceOp& op) {
   std::vector<FreshStorage> fresh;
   for (const TraceFresh& each : trace_.fresh_of(op)) {
     const BlockId block = kernels_.take(each.allocation);
-    fresh.push_back(block.valid() ? content(block, each.nbytes)
-                                  : FreshStorage{.block = {},
-                                                 .nbytes = each.nbytes,
-                                                 .handle = const_cast<TraceFresh*>(&each),
-                                                 .page = KernelRunner::key_of(each.allocation)});
+    fresh.push_back(block.valid()
+                        ? content(block, each.nbytes)
+                        : FreshStorage{.block = {},
+                                       .nbytes = each.nbytes,
+                                       .handle = const_cast<TraceFresh*>(&each),
+                                       .overflow = KernelRunner::key_of(each.allocation)});
   }
-  const bool paged = kernels_.paged();
+  const bool overflows = kernels_.overflows();
   kernels_.check_end(op);
   std::vector<StorageId> made(fresh.size());
   const OpUses uses(operands_);
@@ -118,12 +119,11 @@ void Simulator::end_op(const TraceOp& op) {
                   .recordable = false,
                   .record_bytes = op.record_bytes,
                   .repeatable = op.repeatable,
-                  .why = paged           ? NoReplay::kPaged
+                  .why = overflows       ? NoReplay::kOverflow
                          : op.repeatable ? NoReplay::kNone
                                          : NoReplay::kOp,
                   .random = op.random,
-                  .limits = limits_of(op),
-                  .paged = paged};
+                  .limits = limits_of(op)};
   if (noise_) {
     const Measurement measured = noise_->measure(number_of(op));
     record.cost = measured.took;

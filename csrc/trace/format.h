@@ -59,7 +59,7 @@ inline constexpr std::uint64_t kOpRepeatable = 1;
 inline constexpr std::uint64_t kOpRandom = 2;
 inline constexpr std::uint64_t kOpVerifiable = 4;
 inline constexpr std::uint64_t kOpFailed = 8;
-inline constexpr std::uint64_t kOpPageable = 16;
+inline constexpr std::uint64_t kOpMayOverflow = 16;
 inline constexpr std::uint64_t kOpOnce = 32;
 inline constexpr int kOpBits = 6;
 

@@ -173,7 +173,7 @@ class TraceReader {
     op.random = (flags & kOpRandom) != 0;
     op.verifiable = (flags & kOpVerifiable) != 0;
     op.failed = (flags & kOpFailed) != 0;
-    op.pageable = (flags & kOpPageable) != 0;
+    op.may_overflow = (flags & kOpMayOverflow) != 0;
     op.once = (flags & kOpOnce) != 0;
     op.cost = Nanoseconds(natural());
     op.workspace = Bytes(natural());

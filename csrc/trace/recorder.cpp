@@ -79,7 +79,7 @@ void TraceRecorder::tell_deferred() {
 
 void TraceRecorder::add(EventKind kind, StorageId storage, Bytes size) {
   if (get(storages_, storage.index()) == kNone) {
-    return;  // the window of paged memory
+    return;  // the charge for overflow memory
   }
   tell({.kind = kind, .index = storages_[storage.index()], .size = size});
 }
@@ -215,44 +215,44 @@ void TraceRecorder::on_op_retry() {
   RunningOp& op = running();
   op.steps.clear();
   op.made.clear();
-  op.paged.clear();
+  op.overflow.clear();
 }
 
-// Recorded like a block of the pool: which allocations are paged is a decision of the engine.
-void TraceRecorder::on_page(PageKey page, Bytes nbytes) {
+// Recorded like a block of the pool: which allocations overflow is a decision of the engine.
+void TraceRecorder::on_overflow(OverflowKey key, Bytes nbytes) {
   if (running_.empty()) {
     return;
   }
   RunningOp& op = running();
-  op.pageable = true;
-  op.paged.emplace_back(page, static_cast<std::uint32_t>(op.made.size()));
+  op.may_overflow = true;
+  op.overflow.emplace_back(key, static_cast<std::uint32_t>(op.made.size()));
   op.steps.push_back({.kind = KernelStep::Kind::kAllocate, .index = 0, .size = nbytes});
   op.made.emplace_back();
 }
 
-void TraceRecorder::on_unpage(PageKey page) {
+void TraceRecorder::on_overflow_free(OverflowKey key) {
   for (RunningOp& op : running_) {
-    if (const std::uint32_t number = take_paged(op, page); number != kNone) {
+    if (const std::uint32_t number = take_overflow(op, key); number != kNone) {
       op.steps.push_back({.kind = KernelStep::Kind::kFree, .index = number, .size = Bytes(0)});
     }
   }
 }
 
-std::uint32_t TraceRecorder::take_paged(RunningOp& op, PageKey page) {
-  const auto found = std::find_if(op.paged.begin(), op.paged.end(),
-                                  [page](const auto& each) { return each.first == page; });
-  if (found == op.paged.end()) {
+std::uint32_t TraceRecorder::take_overflow(RunningOp& op, OverflowKey key) {
+  const auto found = std::find_if(op.overflow.begin(), op.overflow.end(),
+                                  [key](const auto& each) { return each.first == key; });
+  if (found == op.overflow.end()) {
     return kNone;
   }
   const std::uint32_t number = found->second;
-  op.paged.erase(found);
+  op.overflow.erase(found);
   return number;
 }
 
 // The number of the allocation in the op's kernel; kNone: it was allocated before the op.
 std::uint32_t TraceRecorder::take_allocation(RunningOp& op, const FreshStorage& fresh) {
-  if (fresh.page != PageKey::kNone) {
-    return take_paged(op, fresh.page);
+  if (fresh.overflow != OverflowKey::kNone) {
+    return take_overflow(op, fresh.overflow);
   }
   const std::uint32_t number = get(allocations_, fresh.block.index());
   if (number >= op.made.size() || op.made[number] != fresh.block) {
@@ -284,11 +284,11 @@ void TraceRecorder::on_op_end(const OpRecord& record, std::span<const Operand> /
   op.repeatable = record.repeatable;
   op.random = record.random;
   op.verifiable = record.verifiable;
-  op.pageable = record.limits.pageable;
+  op.may_overflow = record.limits.may_overflow;
   op.once = record.limits.once;
   end_op(op, returned);
   for (std::size_t i : older) {
-    if (record.fresh[i].page != PageKey::kNone) {
+    if (record.fresh[i].overflow != OverflowKey::kNone) {
       on_external(fresh[i], {.nbytes = record.fresh[i].nbytes, .among_outside = true});
     } else {
       on_adopt(record.fresh[i], fresh[i]);
@@ -298,7 +298,7 @@ void TraceRecorder::on_op_end(const OpRecord& record, std::span<const Operand> /
 
 void TraceRecorder::on_op_failed(const KernelLimits& limits) {
   TraceOp op;
-  op.pageable = limits.pageable;
+  op.may_overflow = limits.may_overflow;
   op.once = limits.once;
   op.failed = true;
   end_op(op, {});
@@ -352,20 +352,20 @@ void TraceRecorder::let_go_of_blocks(RunningOp& op) {
   }
 }
 
-// Paged memory that the kernel neither returns nor frees costs nothing after it.
-void TraceRecorder::free_paged(RunningOp& op) {
-  for (const auto& [page, number] : op.paged) {
+// Overflow memory that the kernel neither returns nor frees costs nothing after it.
+void TraceRecorder::free_overflow(RunningOp& op) {
+  for (const auto& [key, number] : op.overflow) {
     op.steps.push_back({.kind = KernelStep::Kind::kFree, .index = number, .size = Bytes(0)});
   }
-  op.paged.clear();
+  op.overflow.clear();
 }
 
 void TraceRecorder::end_op(TraceOp op, std::span<const TraceFresh> fresh) {
   RunningOp& ended = running();
   let_go_of_blocks(ended);
-  free_paged(ended);
+  free_overflow(ended);
   op.name = ended.name;
-  op.pageable |= ended.pageable;
+  op.may_overflow |= ended.may_overflow;
   op.kernel = kernel_index(ended.steps);
   sink_.add_op(op, ended.operands, fresh);
   for (const TraceEvent& event : kept_) {

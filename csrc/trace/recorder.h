@@ -50,8 +50,8 @@ class TraceRecorder final : public Observer {
   void on_step(std::string_view name) override;
   void on_op_begin(std::string_view name, std::span<const Operand> operands) override;
   void on_op_retry() override;
-  void on_page(PageKey page, Bytes nbytes) override;
-  void on_unpage(PageKey page) override;
+  void on_overflow(OverflowKey key, Bytes nbytes) override;
+  void on_overflow_free(OverflowKey key) override;
   void on_op_end(const OpRecord& record, std::span<const Operand> operands,
                  std::span<const StorageId> fresh) override;
   void on_op_failed(const KernelLimits& limits) override;
@@ -67,10 +67,10 @@ class TraceRecorder final : public Observer {
     std::uint32_t name = 0;
     std::vector<TraceOperand> operands;
     std::vector<KernelStep> steps;
-    std::vector<BlockId> made;  // block by number in the kernel; invalid: paged
-    // Number in the kernel of each paged allocation that it holds.
-    std::vector<std::pair<PageKey, std::uint32_t>> paged;
-    bool pageable = false;
+    std::vector<BlockId> made;  // block by number in the kernel; invalid: overflow memory
+    // Number in the kernel of each allocation of overflow memory that it holds.
+    std::vector<std::pair<OverflowKey, std::uint32_t>> overflow;
+    bool may_overflow = false;
   };
 
   struct ListOp {
@@ -85,9 +85,9 @@ class TraceRecorder final : public Observer {
   void tell(const TraceEvent& event);
   void tell_deferred();
   void end_op(TraceOp op, std::span<const TraceFresh> fresh);
-  [[nodiscard]] static std::uint32_t take_paged(RunningOp& op, PageKey page);
+  [[nodiscard]] static std::uint32_t take_overflow(RunningOp& op, OverflowKey key);
   [[nodiscard]] std::uint32_t take_allocation(RunningOp& op, const FreshStorage& fresh);
-  static void free_paged(RunningOp& op);
+  static void free_overflow(RunningOp& op);
   void let_go_of_blocks(RunningOp& op);
   void take_from_kernel(BlockId block);
   [[nodiscard]] static Bytes size_of(const RunningOp& op, std::uint32_t number);

@@ -191,7 +191,7 @@ void TraceValidator::check_results(const TraceOp& op, const Kernel& kernel,
     fail("its kernel keeps an allocation that it does not return");
   }
   for (const TraceFresh& each : fresh) {
-    add_storage(allocations_[kernel.first + each.allocation], op.pageable);
+    add_storage(allocations_[kernel.first + each.allocation], op.may_overflow);
   }
 }
 

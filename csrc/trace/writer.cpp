@@ -146,7 +146,7 @@ void TraceWriter::add_op(const TraceOp& op, std::span<const TraceOperand> operan
   put(op.kernel);
   put((op.repeatable ? kOpRepeatable : 0) | (op.random ? kOpRandom : 0) |
       (op.verifiable ? kOpVerifiable : 0) | (op.failed ? kOpFailed : 0) |
-      (op.pageable ? kOpPageable : 0) | (op.once ? kOpOnce : 0) |
+      (op.may_overflow ? kOpMayOverflow : 0) | (op.once ? kOpOnce : 0) |
       std::uint64_t{op.copies} << kOpBits);
   put(natural(op.cost.count()));
   put(natural(op.workspace.count()));

@@ -75,12 +75,12 @@ struct TraceOp {
   // The number of copies of storages that the op writes as a side effect, kept in case its kernel
   // must start again. They are the first allocations of the kernel. A replay does not make them.
   std::uint32_t copies = 0;
-  bool repeatable = true;  // may be replayed
-  bool random = false;     // draws random numbers
-  bool verifiable = true;  // all bytes of its results are defined
-  bool failed = false;     // the kernel threw an exception
-  bool pageable = false;   // what the kernel allocates may be paged (Options::page_window)
-  bool once = false;       // the kernel must not run twice if it does not fit
+  bool repeatable = true;     // may be replayed
+  bool random = false;        // draws random numbers
+  bool verifiable = true;     // all bytes of its results are defined
+  bool failed = false;        // the kernel threw an exception
+  bool may_overflow = false;  // what the kernel allocates may be paged (Options::page_window)
+  bool once = false;          // the kernel must not run twice if it does not fit
   friend bool operator==(const TraceOp&, const TraceOp&) = default;
 };
 

@@ -28,7 +28,7 @@ bool Attempts::next(Tried& tried, const OutOfBudgetReport& failure) const {
   if (tried.attempt.in_place) {
     return false;  // the operand's bytes may be overwritten
   }
-  if (tried.attempt.paging.when != Paging::When::kNever) {
+  if (tried.attempt.may_overflow()) {
     return page(tried, failure);
   }
   return !tried.kernel.limits().once &&

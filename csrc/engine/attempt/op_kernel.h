@@ -16,6 +16,24 @@ namespace recoup::detail {
 struct Attempt {
   Paging paging;
   bool in_place = false;  // a result is to take the block of an operand: Note [Results in place]
+
+  // Whether memory of the kernel may be overflow memory.
+  [[nodiscard]] bool may_overflow() const { return paging.when != Paging::When::kNever; }
+  // Returns `size` bytes for the kernel: what `in_pool` returns, which throws OutOfBudget, or what
+  // `overflow` returns.
+  template <class InPool, class Overflow>
+  [[nodiscard]] auto place(Bytes size, InPool&& in_pool, Overflow&& overflow) const {
+    if (!paging.takes(size)) {
+      return in_pool();
+    }
+    if (paging.when == Paging::When::kIfNeeded) {
+      try {
+        return in_pool();
+      } catch (const OutOfBudget&) {
+      }
+    }
+    return overflow();
+  }
 };
 
 // A program's op, a simulated op and a replayed op each implement this.

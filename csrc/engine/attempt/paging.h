@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
-#include <span>
 
 #include "csrc/engine/base/op.h"
 #include "recoup/types.h"
@@ -13,12 +12,12 @@ namespace recoup::detail {
 
 // Note [Paged results]
 // ~~~~~~~~~~~~~~~~~~~~
-// An op whose operands, results and workspace do not fit in the budget together runs once more, if
-// Options::page_window is set, and what did not fit is in paged memory: Note [Paged memory]. If a
-// kernel must not run twice, memory that does not fit is paged at once. The window is charged when
-// the first op of a scope needs it. Such a result has an address at all times, so it is never
-// evicted, costs no bytes of the budget, and cannot be moved. Its op is not recorded: nothing has
-// to compute it again.
+// Paged memory is the overflow memory of the CPU. An op whose operands, results and workspace do
+// not fit in the budget together runs once more, if Options::page_window is set, and what did not
+// fit is in paged memory: Note [Paged memory]. If a kernel must not run twice, memory that does not
+// fit is paged at once. The window is charged when the first op of a scope needs it. Such a result
+// has an address at all times, so it is never evicted, costs no bytes of the budget, and cannot be
+// moved. Its op is not recorded: nothing has to compute it again.
 //
 // Live runs and simulations page the same allocations. A simulation has no memory for them: it
 // charges the window, and its results are external storages that cost nothing.
@@ -40,15 +39,9 @@ struct Paging {
     Bytes window{0};          // Options::page_window; 0: nothing is paged
     bool everything = false;  // TestAids::page
   };
-  // Whether an op changes an operand of which there is no copy.
-  [[nodiscard]] static bool writes(std::span<const Operand> operands) {
-    return std::any_of(operands.begin(), operands.end(), [](const Operand& operand) {
-      return operand.written && !operand.left_out && !operand.overwritten;
-    });
-  }
   // For the first run of an op's kernel.
   [[nodiscard]] static Paging at_first(const Rules& rules, const KernelLimits& limits) {
-    if (!limits.pageable || rules.window == Bytes(0)) {
+    if (!limits.may_overflow || rules.window == Bytes(0)) {
       return {};
     }
     if (rules.everything) {
@@ -61,7 +54,7 @@ struct Paging {
   [[nodiscard]] std::optional<Paging> after(const Rules& rules, const KernelLimits& limits,
                                             Bytes asked) const {
     if (when == When::kNever) {
-      const bool may = limits.pageable && rules.window > Bytes(0) && asked >= kLeast;
+      const bool may = limits.may_overflow && rules.window > Bytes(0) && asked >= kLeast;
       return may ? std::optional(Paging{.when = When::kAlways, .least = asked}) : std::nullopt;
     }
     if (least <= kLeast) {

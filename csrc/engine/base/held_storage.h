@@ -21,7 +21,7 @@ struct HeldStorage {
   bool immovable = false;   // pinned or escaped: its block must not move
   bool left = false;        // has left the pool: Note [Leaving the pool]
   bool placed = false;      // placing it at the pool's low end was tried: see Mover::place_low
-  bool window = false;      // the charge for the window of paged memory, not a storage
+  bool window = false;      // the charge for overflow memory, not a storage
 };
 
 using HeldStorages = Slab<HeldStorage, StorageId>;

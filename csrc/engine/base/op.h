@@ -1,6 +1,7 @@
 // What the engine and its callers exchange about one op.
 #pragma once
 
+#include <algorithm>
 #include <boost/container/small_vector.hpp>
 #include <cstdint>
 #include <span>
@@ -12,16 +13,17 @@
 
 namespace recoup::detail {
 
-// Tells paged allocations from one another while their kernel runs: Note [Paged results].
-enum class PageKey : std::uint64_t { kNone = 0 };
+// Identifies an allocation of overflow memory while its kernel runs. Overflow memory: memory
+// outside of the pool that a kernel gets for what does not fit in it.
+enum class OverflowKey : std::uint64_t { kNone = 0 };
 
-// A storage that an op made: adopted from a block that its kernel allocated, or in paged memory.
+// A storage that an op made: adopted from a block that its kernel allocated, or in overflow memory.
 struct FreshStorage {
-  BlockId block;  // invalid: in paged memory
+  BlockId block;  // invalid: in overflow memory
   Bytes nbytes;
   void* handle = nullptr;
-  bool placed = false;            // initial value of HeldStorage::placed
-  PageKey page = PageKey::kNone;  // key of its allocation, in paged memory
+  bool placed = false;                        // initial value of HeldStorage::placed
+  OverflowKey overflow = OverflowKey::kNone;  // its allocation in overflow memory
 };
 
 // A storage that was made outside the pool.
@@ -29,7 +31,7 @@ struct OutsideStorage {
   Bytes nbytes;
   bool among_outside = false;  // its bytes are part of Options::outside
   SegmentId segment{};         // Note [Segments]; invalid: none that can be imported
-  bool window = false;         // the charge for the window of paged memory, not a storage
+  bool window = false;         // the charge for overflow memory, not a storage
 };
 
 // Note [Segments]. The bytes that the allocator of a segment returns to the driver when the
@@ -59,6 +61,13 @@ struct Operand {
   void* owner = nullptr;
 };
 
+// Whether an op changes an operand of which there is no copy.
+[[nodiscard]] inline bool writes_uncopied(std::span<const Operand> operands) {
+  return std::any_of(operands.begin(), operands.end(), [](const Operand& operand) {
+    return operand.written && !operand.left_out && !operand.overwritten;
+  });
+}
+
 struct PartOperand {
   StorageId storage;
   bool written = false;
@@ -71,9 +80,9 @@ struct Part {
   Bytes workspace{0};
 };
 
-// How the kernel of an op may run. Note [Paged results] in paging.h.
+// How the kernel of an op may run: Note [Attempts].
 struct KernelLimits {
-  bool pageable = false;  // what it allocates may be paged
+  bool may_overflow = false;  // what it allocates may be in overflow memory
   // It must not run twice: it changes an operand of which there is no copy, or draws random numbers
   // that cannot be drawn again.
   bool once = false;
@@ -90,13 +99,12 @@ struct OpRecord {
   bool verifiable = true;   // false: some of its bytes are uninitialized
   bool recordable = false;  // ProgramOp::why_unrecorded has returned kNone for it
   Bytes record_bytes{0};    // size of the payload
-  bool repeatable = false;  // the op is replayable, even if it is not recorded, or was paged
+  bool repeatable = false;  // the op is replayable, even if it is not recorded
   NoReplay why = NoReplay::kNone;  // why its results are non-recomputable; kNone: not known yet
   bool random = false;             // it drew random numbers
   CostKey cost_key = 0;            // Note [Costs are learned]
   std::uint32_t copies = 0;        // see TraceOp::copies
   KernelLimits limits{};
-  bool paged = false;  // memory of its kernel was paged, so it is not replayable
 
   // Total size of the storages that the op made.
   [[nodiscard]] Bytes made() const {

@@ -72,7 +72,7 @@ class Engine final {
   enum class Charge : std::uint8_t {
     kNow,
     kAmongOutside,
-    kWindow,  // now, for the window of paged memory: traces have no such storage
+    kWindow,  // now, for overflow memory: traces have no such storage
   };
   StorageId add_external(void* handle, Bytes nbytes, Charge charge = Charge::kNow,
                          SegmentId segment = {});

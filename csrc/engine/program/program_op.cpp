@@ -152,17 +152,17 @@ void ProgramOp::begin_again() {
   enough_.begin_retry();
 }
 
-void ProgramOp::page(PageKey page, Bytes nbytes) {
+void ProgramOp::overflow(OverflowKey key, Bytes nbytes) {
   ++context_.stats.paged_allocations;
   context_.stats.paged_bytes += nbytes.count();
   if (context_.observer != nullptr) {
-    context_.observer->on_page(page, nbytes);
+    context_.observer->on_overflow(key, nbytes);
   }
 }
 
-void ProgramOp::unpage(PageKey page) {
+void ProgramOp::free_overflow(OverflowKey key) {
   if (context_.observer != nullptr) {
-    context_.observer->on_unpage(page);
+    context_.observer->on_overflow_free(key);
   }
 }
 

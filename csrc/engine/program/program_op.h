@@ -47,10 +47,9 @@ class ProgramOp {
   // The kernel has failed and runs again.
   void begin_again();
   [[nodiscard]] const Handover& handover() const { return handover_; }
-  // ---- Note [Paged results] in paging.h ----
-  // The kernel has got `nbytes` of paged memory, and frees it.
-  void page(PageKey page, Bytes nbytes);
-  void unpage(PageKey page);
+  // The kernel has got `nbytes` of overflow memory, and frees it.
+  void overflow(OverflowKey key, Bytes nbytes);
+  void free_overflow(OverflowKey key);
   // Why the engine would not keep a record with a payload; kNone if it would.
   [[nodiscard]] NoReplay why_unrecorded(const OpRecord& record) const {
     return records_.why_unrecorded(record);

@@ -1,4 +1,4 @@
-// WindowCharge: the bytes that a scope is charged for the window of paged memory.
+// WindowCharge: the bytes that a scope is charged for overflow memory: the part that is resident.
 #pragma once
 
 #include <utility>

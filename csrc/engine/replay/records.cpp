@@ -141,7 +141,7 @@ void Records::record_non_recomputables(const OpRecord& record, std::span<Storage
   }
   for (std::size_t i = 0; i < record.fresh.size(); ++i) {
     const FreshStorage& fresh = record.fresh[i];
-    if (fresh.page == PageKey::kNone) {
+    if (fresh.overflow == OverflowKey::kNone) {
       storages[i] = values_.add_storage(fresh);
     } else {
       storages[i] =

@@ -295,7 +295,7 @@ class Replay::ReplayedKernel final : public OpKernel {
   }
   [[nodiscard]] KernelLimits limits() const override {
     const auto& writes = replay_.lineage_[op_].written;
-    return {.pageable = false,
+    return {.may_overflow = false,
             .once = std::any_of(writes.begin(), writes.end(), [](const WrittenValue& written) {
               return written.before.valid();
             })};

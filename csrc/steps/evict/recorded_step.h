@@ -19,7 +19,7 @@ struct RecordedStep {
   Trace trace;
   StartingPool pool;  // state of the pool at the start of the step's next run
   Bytes unseen{0};    // bytes that are charged but belong to no storage of the program
-  Bytes window{0};    // bytes charged for the window of paged memory at the start of its next run
+  Bytes window{0};    // bytes charged for overflow memory at the start of its next run
   Options options;    // options of the engine, with its price of moves
   Placer placer{Placement::kTwoEnded, Bytes(0)};  // state of the placer
   Bytes enough{0};                                // see Context

@@ -126,7 +126,7 @@ std::vector<SharePart> Budget::share_parts() const { return shared().parts(); }
 ShareCounters Budget::share_counters() const { return scope_ ? shared().counters() : last_share_; }
 
 PagedUse Budget::paged_use() const {
-  return scope_ ? scope_->session().pages().use() : last_paged_;
+  return scope_ ? scope_->session().overflow().use() : last_paged_;
 }
 
 Bytes Budget::take_recent_peak() {

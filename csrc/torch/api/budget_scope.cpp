@@ -12,7 +12,6 @@
 #include "csrc/base/check.h"
 #include "csrc/base/fork_mutex.h"
 #include "csrc/base/strings.h"
-#include "csrc/disk/paged_memory.h"
 #include "csrc/torch/api/math_functions.h"
 #include "csrc/torch/calls/dispatch.h"
 #include "csrc/torch/compat/errors.h"
@@ -30,10 +29,12 @@ namespace {
 
 StorageHooks session_hooks() {
   return {.pool = &pool_delete,
+          .overflow = &delete_overflow,
           .evicted = &evicted_delete,
           .written = &on_mutable_access,
           .defined = &on_definition,
           .met = &on_meeting,
+          .overflow_window = &overflow_window_at,
           .allocator_of_cpu = pool_allocator()};
 }
 
@@ -106,8 +107,8 @@ bool BudgetScope::on_entering_thread() const {
 
 void BudgetScope::enter() {
   // In this order: a thread with a lock of a scope may take a ForkMutex, or run a kernel, which may
-  // wait for paged memory.
-  PagedMemory::watch_forks();
+  // wait for overflow memory.
+  OverflowWindow::watch_forks();
   ForkMutex::watch_forks();
   (void)gate_works();  // locks the generator, which no thread may do while it has a session's lock
   static const int registered =
@@ -131,7 +132,7 @@ void BudgetScope::enter() {
   Visit::begin_uncounted();  // until the session is suspended
   route_->enter();
   set_scope_thread(true);
-  session_.pages().restore();
+  session_.overflow().restore();
 }
 
 void BudgetScope::leave() {

@@ -2,14 +2,14 @@
 
 #include <algorithm>
 
-#include "csrc/torch/backend/paged_results.h"
 #include "csrc/torch/compat/storage_access.h"
+#include "csrc/torch/overflow/overflow_results.h"
 
 namespace recoup::detail {
 
-void FreshResults::collect(Arguments results, std::uint64_t serial, bool paged,
+void FreshResults::collect(Arguments results, std::uint64_t serial, bool overflows,
                            const EngineLock& lock) {
-  paged_ = paged;
+  overflows_ = overflows;
   std::uint32_t result = 0;
   for_each_tensor(results, [&](const at::Tensor& tensor, std::size_t, std::int64_t) {
     if (is_plain(*tensor.unsafeGetTensorImpl())) [[likely]] {
@@ -35,8 +35,8 @@ void FreshResults::charge_made_outside(const EngineLock& lock) {
 void FreshResults::set_id(std::size_t i, StorageId id, const EngineLock& lock) {
   StorageRecord& known = record(storages_[i]);
   known.id = id;
-  if (storages_[i].page != PageKey::kNone) [[unlikely]] {
-    session_.storages(lock).paged_is_known(known);
+  if (storages_[i].overflow != OverflowKey::kNone) [[unlikely]] {
+    session_.storages(lock).overflow_is_known(known);
   }
 }
 
@@ -87,8 +87,8 @@ void FreshResults::add_storage(c10::StorageImpl& storage, std::uint32_t result,
     // Known already, without bytes, or not in the pool.
     if (storage._mutable_data_ptr_no_checks().get() != nullptr &&
         !storages.find_known(storage).valid()) {
-      if (paged_ && is_paged(data_of(storage))) {
-        add_paged(storage, result, lock);
+      if (overflows_ && data_of(storage).get_deleter() == &delete_overflow) {
+        add_overflow(storage, result, lock);
       } else {
         made_outside_.push_back(&storage);
       }
@@ -107,17 +107,17 @@ void FreshResults::add_storage(c10::StorageImpl& storage, std::uint32_t result,
   tensors_.push_back(result);
 }
 
-void FreshResults::add_paged(c10::StorageImpl& storage, std::uint32_t result,
-                             const EngineLock& lock) {
-  const PageKey page = page_key(data_of(storage).get());
+void FreshResults::add_overflow(c10::StorageImpl& storage, std::uint32_t result,
+                                const EngineLock& lock) {
+  const OverflowKey key = overflow_key(data_of(storage).get());
   if (std::any_of(storages_.begin(), storages_.end(),
-                  [page](const FreshStorage& fresh) { return fresh.page == page; })) {
+                  [key](const FreshStorage& fresh) { return fresh.overflow == key; })) {
     return;
   }
   storages_.push_back({.block = {},
                        .nbytes = Bytes(static_cast<std::int64_t>(storage.nbytes())),
-                       .handle = &session_.storages(lock).add_paged(storage),
-                       .page = page});
+                       .handle = &session_.storages(lock).add_overflow(storage),
+                       .overflow = key});
   tensors_.push_back(result);
 }
 

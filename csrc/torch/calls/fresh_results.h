@@ -25,9 +25,9 @@ class FreshResults {
   FreshResults(const FreshResults&) = delete;
   FreshResults& operator=(const FreshResults&) = delete;
 
-  // Finds the fresh storages of the results. `serial`: serial number of the op's kernel. `paged`:
-  // memory of the kernel was paged.
-  void collect(Arguments results, std::uint64_t serial, bool paged, const EngineLock& lock);
+  // Finds the fresh storages of the results. `serial`: serial number of the op's kernel.
+  // `overflows`: the kernel had overflow memory.
+  void collect(Arguments results, std::uint64_t serial, bool overflows, const EngineLock& lock);
   // Sets the id of storage number `i`, which the engine knows now.
   void set_id(std::size_t i, StorageId id, const EngineLock& lock);
   // Adds a storage that got new bytes outside of the pool; ignores one without bytes.
@@ -63,14 +63,14 @@ class FreshResults {
                      const EngineLock& lock);
   void add_storage(c10::StorageImpl& storage, std::uint32_t result, std::uint64_t serial,
                    const EngineLock& lock);
-  void add_paged(c10::StorageImpl& storage, std::uint32_t result, const EngineLock& lock);
+  void add_overflow(c10::StorageImpl& storage, std::uint32_t result, const EngineLock& lock);
   [[nodiscard]] bool has(BlockId block);
 
   Session& session_;
   const Operands& operands_;
   bool repeatable_ = true;
   bool composite_ = false;
-  bool paged_ = false;
+  bool overflows_ = false;
   c10::SmallVector<FreshStorage, 2> storages_;
   c10::SmallVector<std::uint32_t, 2> tensors_;
   std::optional<FlatMap<BlockId>> blocks_;  // blocks of storages_, if there are many

@@ -4,7 +4,6 @@
 #include <iterator>
 #include <utility>
 
-#include "csrc/torch/backend/paged_results.h"
 #include "csrc/torch/compat/errors.h"
 #include "csrc/torch/compat/hook.h"
 #include "csrc/torch/compat/scope_thread.h"
@@ -13,6 +12,7 @@
 #include "csrc/torch/ops/draw_tape.h"
 #include "csrc/torch/ops/draws.h"
 #include "csrc/torch/ops/tick_clock.h"
+#include "csrc/torch/overflow/overflow_results.h"
 
 namespace recoup::detail {
 
@@ -24,12 +24,13 @@ void LiveKernel::find_limits() {
     return call_.traits.random && !repeatable_generator(call_.traits, call_.keys, session_.device(),
                                                         call_.stack, call_.argument_count);
   };
-  limits_ = {.pageable = session_.device().is_cpu() && !call_.traits.compiled && others_.empty(),
-             .once = Paging::writes(operands_.all()) || call_.traits.outs != 0 || draws_once()};
+  limits_ = {
+      .may_overflow = session_.device().is_cpu() && !call_.traits.compiled && others_.empty(),
+      .once = writes_uncopied(operands_.all()) || call_.traits.outs != 0 || draws_once()};
 }
 
 KernelLimits LiveKernel::limits() const {
-  return {.pageable = limits_.pageable, .once = limits_.once || is_once()};
+  return {.may_overflow = limits_.may_overflow, .once = limits_.once || is_once()};
 }
 
 bool LiveKernel::is_once() const {
@@ -85,10 +86,10 @@ void LiveKernel::run_in_budget() {
 
 std::optional<OutOfBudgetReport> LiveKernel::run(const Attempt& attempt) {
   try {
-    if (attempt.paging.when == Paging::When::kNever) [[likely]] {
+    if (!attempt.may_overflow()) [[likely]] {
       run_kernel();
     } else {
-      run_paged(attempt.paging);
+      run_overflowing(attempt);
     }
   } catch (const PoolOutOfMemory& error) {
     if (!error.is_of(&session_)) {
@@ -146,17 +147,13 @@ void LiveKernel::undo_draws() {
   }
 }
 
-void LiveKernel::run_paged(const Paging& paging) {
-  const PagedResults results({.paging = paging,
-                              .directory = session_.pages().directory(),
-                              .charge = [this] { session_.pages().charge(); },
-                              .freed =
-                                  [this](PageKey page, Bytes size) {
-                                    const EngineLock lock(session_.mutex());
-                                    session_.memory().unpage(page, size, lock);
-                                  }});
+void LiveKernel::run_overflowing(const Attempt& attempt) {
+  const OverflowResults results(attempt, session_.overflow(), [this](OverflowKey key, Bytes size) {
+    const EngineLock lock(session_.mutex());
+    session_.memory().free_overflow(key, size, lock);
+  });
   run_kernel();
-  paged_ = results.used();
+  overflows_ = results.used();
 }
 
 void LiveKernel::run_kernel() {

@@ -57,8 +57,8 @@ class LiveKernel final : public ProgramKernel {
   [[nodiscard]] GeneratorState take_random() { return std::move(random_); }
   // Why the kernel cannot be replayed; kNone if it did nothing that prevents this.
   [[nodiscard]] NoReplay why_not_replayed() const { return why_; }
-  // Whether memory of the kernel was paged, so that the op is not replayed.
-  [[nodiscard]] bool paged() const { return paged_; }
+  // Whether the kernel had overflow memory, so that the op is not replayed.
+  [[nodiscard]] bool overflows() const { return overflows_; }
   // Whether this is a call of a compiled graph that must not run again.
   [[nodiscard]] bool is_once() const;
   [[nodiscard]] KernelLimits limits() const override;
@@ -71,7 +71,7 @@ class LiveKernel final : public ProgramKernel {
   [[nodiscard]] std::span<const Operand> operands() const override { return operands_.all(); }
 
   void run_kernel();
-  void run_paged(const Paging& paging);
+  void run_overflowing(const Attempt& attempt);
   void run_without_failure();
   void run_below();
   void keep_draw(std::optional<Draw>& draw);
@@ -85,7 +85,7 @@ class LiveKernel final : public ProgramKernel {
   const std::span<Session* const> others_;
   const RunInOthers run_in_others_;
   bool may_be_in_place_ = false;
-  bool paged_ = false;
+  bool overflows_ = false;
   NoReplay why_ = NoReplay::kNone;
   KernelLimits limits_;  // as far as they are known before the kernel runs
   Nanoseconds cost_{0};

@@ -257,12 +257,11 @@ OpRecord OpCall::make_record(const OpUses& uses, Nanoseconds cost, std::uint32_t
   record.random = call_.traits.random;
   record.copies = copies;
   record.limits = kernel_.limits();
-  record.paged = kernel_.paged();
-  // Of an op that was paged, only the trace needs a record: Note [Paged results].
+  // Of an op with overflow memory, only the trace needs a record.
   const NoReplay unrecorded =
-      record.paged ? NoReplay::kPaged : session_.engine(lock).op().why_unrecorded(record);
+      kernel_.overflows() ? NoReplay::kOverflow : session_.engine(lock).op().why_unrecorded(record);
   const bool wanted =
-      record.paged ? session_.observers().recording() : unrecorded == NoReplay::kNone;
+      kernel_.overflows() ? session_.observers().recording() : unrecorded == NoReplay::kNone;
   if (why_ == NoReplay::kNone && wanted) {
     PayloadWriter writer(session_, {.handle = call_.op,
                                     .traits = call_.traits,
@@ -275,10 +274,10 @@ OpRecord OpCall::make_record(const OpUses& uses, Nanoseconds cost, std::uint32_t
     if (payload == nullptr) {
       refuse_replay(NoReplay::kArgument);
     }
-    if (record.paged && payload != nullptr) {
+    if (kernel_.overflows() && payload != nullptr) {
       record.record_bytes = Bytes(static_cast<std::int64_t>(payload->memory));
       session_.tensors().discard(std::move(payload));
-    } else if (!record.paged) {
+    } else if (!kernel_.overflows()) {
       record.recordable = true;
       record.cost_key = payload != nullptr ? payload->cost_key : 0;
       record.payload = payload.release();
@@ -301,7 +300,7 @@ void OpCall::finish(Results results) {
   note_written(lock);
   hold_arguments(lock);
   if (results == Results::kOnStack) {
-    fresh_.collect(call_.on_stack(), serial_, kernel_.paged(), lock);
+    fresh_.collect(call_.on_stack(), serial_, kernel_.overflows(), lock);
     if (!fresh_.repeatable()) {
       refuse_replay(NoReplay::kResult);
     } else if (kernel_.is_once()) {

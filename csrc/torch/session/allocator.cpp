@@ -4,8 +4,8 @@
 
 #include <vector>
 
-#include "csrc/torch/backend/paged_results.h"
 #include "csrc/torch/compat/storage_access.h"
+#include "csrc/torch/overflow/overflow_results.h"
 #include "csrc/torch/session/session.h"
 #include "csrc/torch/session/sessions.h"
 
@@ -83,7 +83,7 @@ class PoolAllocator final : public c10::Allocator {
     const Visit visit;
     if (Session* const session = Sessions::owner_of(pointer)) {
       session->memory().free(pointer);
-    } else if (!release_retired(pointer) && !release_paged(pointer)) {
+    } else if (!release_retired(pointer) && !release_overflow(pointer)) {
       plain_allocator()->raw_deallocate(pointer);
     }
   }

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "csrc/base/strings.h"
-#include "csrc/disk/paged_memory.h"
 #include "csrc/torch/storages/request.h"
 #include "recoup/torch.h"
 
@@ -40,7 +39,7 @@ Session::Session(const Options& options, c10::Device device, const StorageHooks&
       engine_(prepared(device_, options), device_),
       observers_(engine_),
       storages_(engine_, device_, records_, mutex_),
-      page_window_(engine_.options(), storages_, mutex_, this),
+      overflow_(engine_.options(), storages_, mutex_),
       memory_({.engine = engine_,
                .device = device_,
                .storages = storages_,
@@ -166,12 +165,11 @@ void Session::disown_evicted(const EngineLock& lock) {
 
 void Session::record(const std::string& path) {
   auto recording = std::make_unique<SessionObservers::Recording>(path);
-  const PagedMemory* const paged = PagedMemory::of_process();
   if (auto described = device_.backend().traced_as(engine_.options())) {
     described->bounces = bounce_.valid();
     recording->writer.set_device(*described);
-  } else if (paged != nullptr && paged->counters().allocated_bytes > 0) {
-    recording->writer.set_device({.window = paged->window()});
+  } else if (const Bytes window = OverflowWindow::in_use(); window > Bytes(0)) {
+    recording->writer.set_device({.window = window});
   }
   observers_.record(std::move(recording));
 }

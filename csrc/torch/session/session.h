@@ -14,8 +14,8 @@
 #include "csrc/base/check.h"
 #include "csrc/engine/program/engine.h"
 #include "csrc/torch/ops/in_flight.h"
+#include "csrc/torch/overflow/overflow_window.h"
 #include "csrc/torch/session/delay.h"
-#include "csrc/torch/session/page_window.h"
 #include "csrc/torch/session/session_observers.h"
 #include "csrc/torch/session/tensor_memory.h"
 #include "csrc/torch/storages/engine_lock.h"
@@ -113,7 +113,7 @@ class Session {
   // To be called without the lock, which the kernel takes between two runs.
   [[nodiscard]] const Attempts& attempts() const { return engine_.attempts(); }
   // Takes the lock itself.
-  [[nodiscard]] PageWindow& pages() { return page_window_; }
+  [[nodiscard]] OverflowWindow& overflow() { return overflow_; }
 
   // ---- observers ----
   [[nodiscard]] SessionObservers& observers(const EngineLock& lock) {
@@ -146,7 +146,7 @@ class Session {
   Engine engine_;  // its destructor uses the device, and none of the members below
   SessionObservers observers_;
   Storages storages_;
-  PageWindow page_window_;
+  OverflowWindow overflow_;
   TensorMemory memory_;
   InFlight in_flight_;
   BlockId bounce_;  // the buffer for moves, if the device needs one

@@ -49,9 +49,9 @@ void TensorMemory::count_held(std::size_t nbytes) {
   most_held_ = std::max(most_held_, held_);
 }
 
-void TensorMemory::unpage(PageKey page, Bytes size, const EngineLock&) {
+void TensorMemory::free_overflow(OverflowKey key, Bytes size, const EngineLock&) {
   held_ -= to_.engine.pool().round_up(size).count();
-  to_.engine.op().unpage(page);
+  to_.engine.op().free_overflow(key);
 }
 
 BlockId TensorMemory::block_at(const void* pointer) const {
@@ -122,36 +122,30 @@ c10::DataPtr TensorMemory::allocate(std::size_t nbytes) {
   if (nbytes == 0) {
     return to_.device.no_bytes();
   }
-  const PagedResults* paged = PagedResults::current();
-  if (paged != nullptr &&
-      !paged->paging().takes(to_.engine.pool().round_up(Bytes(static_cast<std::int64_t>(nbytes)))))
-      [[unlikely]] {
-    paged = nullptr;
-  }
-  if (paged != nullptr && paged->paging().when == Paging::When::kAlways) [[unlikely]] {
-    return allocate_paged(*paged, nbytes);
-  }
   try {
-    return from_pool(nbytes);
-  } catch (const OutOfBudget& error) {
-    if (paged == nullptr) {
-      throw_no_room<PoolOutOfMemory>(error);
+    const OverflowResults* const overflow = OverflowResults::current();
+    if (overflow == nullptr) [[likely]] {
+      return from_pool(nbytes);
     }
+    return overflow->attempt().place(
+        to_.engine.pool().round_up(Bytes(static_cast<std::int64_t>(nbytes))),
+        [&] { return from_pool(nbytes); }, [&] { return from_overflow(*overflow, nbytes); });
+  } catch (const OutOfBudget& error) {
+    throw_no_room<PoolOutOfMemory>(error);
   }
-  return allocate_paged(*paged, nbytes);
 }
 
-// Without a file, the memory has to be the pool's.
-c10::DataPtr TensorMemory::allocate_paged(const PagedResults& paged, std::size_t nbytes) {
+// If overflow memory fails, the memory has to be the pool's.
+c10::DataPtr TensorMemory::from_overflow(const OverflowResults& overflow, std::size_t nbytes) {
   std::string reason;
   try {
-    c10::DataPtr memory = paged.allocate(nbytes);
+    c10::DataPtr memory = overflow.allocate(nbytes);
     const EngineLock lock(to_.mutex);
-    to_.engine.op().page(page_key(memory.get()), Bytes(static_cast<std::int64_t>(nbytes)));
-    count_held(nbytes);  // a kernel is recorded alike, whether it was paged or not
+    to_.engine.op().overflow(overflow_key(memory.get()), Bytes(static_cast<std::int64_t>(nbytes)));
+    count_held(nbytes);  // a kernel is recorded alike, whether its memory overflows or not
     return memory;
-  } catch (const PoolOutOfMemory& error) {
-    throw_no_room<PoolOutOfMemory>(OutOfBudget(error.report()));
+  } catch (const OutOfBudget&) {
+    throw;
   } catch (const std::exception& error) {
     reason = error.what();
   }
@@ -160,7 +154,7 @@ c10::DataPtr TensorMemory::allocate_paged(const PagedResults& paged, std::size_t
   } catch (const OutOfBudget& error) {
     OutOfBudgetReport report = error.report();
     report.reason = std::move(reason);
-    throw_no_room<PoolOutOfMemory>(OutOfBudget(std::move(report)));
+    throw OutOfBudget(std::move(report));
   }
 }
 

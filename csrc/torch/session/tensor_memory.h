@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "csrc/engine/program/engine.h"
-#include "csrc/torch/backend/paged_results.h"
 #include "csrc/torch/backend/program_memory.h"
+#include "csrc/torch/overflow/overflow_results.h"
 #include "csrc/torch/session/delay.h"
 #include "csrc/torch/storages/engine_lock.h"
 #include "csrc/torch/storages/storages.h"
@@ -50,8 +50,8 @@ class TensorMemory final : public ProgramMemory {
   // Memory for copies that are kept while a kernel runs. Throws OutOfBudget.
   void* allocate_aside(Bytes size, const EngineLock&);
   void free_aside(const void* memory, const EngineLock&);
-  // The kernel has freed paged memory.
-  void unpage(PageKey page, Bytes size, const EngineLock&);
+  // The kernel has freed overflow memory.
+  void free_overflow(OverflowKey key, Bytes size, const EngineLock&);
   // Updates used() and reserved(), if the program's allocator asks for them.
   void publish_use(const EngineLock&);
   // Kernels are numbered. A block's serial: number of the last kernel begun before its allocation.
@@ -67,7 +67,8 @@ class TensorMemory final : public ProgramMemory {
   void count_held(std::size_t nbytes);
   BlockId take_block(std::size_t nbytes);
   [[nodiscard]] c10::DataPtr from_pool(std::size_t nbytes);  // throws OutOfBudget
-  c10::DataPtr allocate_paged(const PagedResults& paged, std::size_t nbytes);
+  // Throws OutOfBudget.
+  [[nodiscard]] c10::DataPtr from_overflow(const OverflowResults& overflow, std::size_t nbytes);
   [[nodiscard]] BlockId block_at(const void* pointer) const;
   template <class Take>
   void* take_in_turns(Take&& take);  // throws OutOfBudget

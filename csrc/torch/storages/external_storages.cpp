@@ -80,8 +80,8 @@ void ExternalStorages::sweep_before_meeting() {
   }
 }
 
-void ExternalStorages::find_dead_paged() {
-  std::erase_if(paged_, [this](const Paged& each) {
+void ExternalStorages::find_dead_overflow() {
+  std::erase_if(overflow_, [this](const Watched& each) {
     if (!records_.contains(each.record)) {
       return true;
     }

@@ -37,14 +37,14 @@ class ExternalStorages {
   void collect();
   // Finds and reports all storages that have died.
   void sweep();
-  // Watches a storage in paged memory. sweep_paged() reports those that have died. Request calls it
-  // first.
-  void watch_paged(const StorageRecord& record) {
-    paged_.push_back({.record = record.self, .from = record.range.from});
+  // Watches a storage in overflow memory. sweep_overflow() reports those that have died. Request
+  // calls it first.
+  void watch_overflow(const StorageRecord& record) {
+    overflow_.push_back({.record = record.self, .from = record.range.from});
   }
-  void sweep_paged() {
-    if (!paged_.empty()) [[unlikely]] {
-      find_dead_paged();
+  void sweep_overflow() {
+    if (!overflow_.empty()) [[unlikely]] {
+      find_dead_overflow();
     }
   }
   // Called before another storage is charged, so that dead ones are no longer charged.
@@ -54,7 +54,7 @@ class ExternalStorages {
 
  private:
   void release(StorageRecord& record) noexcept;
-  void find_dead_paged();
+  void find_dead_overflow();
   void report_all();
   void report(StorageRecord& record);
   void note_freed(Bytes size) noexcept;
@@ -64,13 +64,13 @@ class ExternalStorages {
   StorageRecords& records_;
   std::vector<RecordId> held_;  // during a call into the engine
   std::vector<RecordId> dead_;  // to be reported
-  // A storage in paged memory. The record of its id may be that of another storage by now, which
+  // A storage in overflow memory. The record of its id may be that of another storage by now, which
   // has another address or none.
-  struct Paged {
+  struct Watched {
     RecordId record;
     std::uintptr_t from;
   };
-  std::vector<Paged> paged_;
+  std::vector<Watched> overflow_;
   std::size_t met_ = 0;  // number of external storages met since the last sweep
   Bytes freed_{0};       // since the last trim_heap
 };

@@ -10,14 +10,14 @@
 
 namespace recoup::detail {
 
-// First it reports the paged storages that have ended, so that their end has the same place among
-// requests as that of a storage in the pool. Last it reports the storages that have ended
-// meanwhile; after an error, the next request does that. It begins and ends under the session's
-// lock.
+// First it reports the storages in overflow memory that have ended, so that their end has the same
+// place among requests as that of a storage in the pool. Last it reports the storages that have
+// ended meanwhile; after an error, the next request does that. It begins and ends under the
+// session's lock.
 class Request {
  public:
   Request(Engine& engine, ExternalStorages& external) : engine_(engine), external_(external) {
-    external.sweep_paged();
+    external.sweep_overflow();
   }
   // `what`: the op or activity that errors name. The text must live until the request ends, and the
   // thread must have the turn. `maker`: what is made from now on is attributed to it; invalid: to

@@ -8,8 +8,6 @@
 #include <vector>
 
 #include "csrc/base/check.h"
-#include "csrc/disk/paged_memory.h"
-#include "csrc/torch/backend/paged_results.h"
 #include "csrc/torch/compat/errors.h"
 #include "csrc/torch/compat/scope_thread.h"
 #include "csrc/torch/compat/storage_access.h"
@@ -302,7 +300,7 @@ void Storages::escape_unless_it_has(StorageId storage) {
   }
 }
 
-StorageRecord& Storages::add_paged(c10::StorageImpl& storage) {
+StorageRecord& Storages::add_overflow(c10::StorageImpl& storage) {
   device_.hooks().met(&storage);
   device_.external().sweep_before_meeting();
   StorageRecord& added = records_.add(storage);
@@ -310,9 +308,9 @@ StorageRecord& Storages::add_paged(c10::StorageImpl& storage) {
   return added;
 }
 
-void Storages::paged_is_known(StorageRecord& record) {
+void Storages::overflow_is_known(StorageRecord& record) {
   records_.index_external(record);
-  device_.external().watch_paged(record);
+  device_.external().watch_overflow(record);
   if (records_.has_view_in(record.range)) {
     engine_.user().escape(record.id);
   }
@@ -341,9 +339,9 @@ StorageId Storages::find_external(c10::StorageImpl& storage) {
   device_.external().sweep_before_meeting();
   const c10::DeleterFnPtr deleter = data_of(storage).get_deleter();
   // From neither this scope nor an earlier one.
-  const bool paged = is_paged(data_of(storage));
+  const StorageHooks& hooks = device_.hooks();
   const bool foreign =
-      deleter != device_.hooks().program && deleter != device_.hooks().pool && !paged;
+      deleter != hooks.program && deleter != hooks.pool && deleter != hooks.overflow;
   const AddressRange range = range_of(storage);
   const bool view = foreign && !is_private_owner(storage);
   if (view) {
@@ -356,17 +354,17 @@ StorageId Storages::find_external(c10::StorageImpl& storage) {
   if (!foreign) {
     device_.backend().adopt(storage);
   }
-  // The window of paged memory is charged instead of the bytes in it.
-  const bool in_paged_memory = is_in_paged_memory(data);
-  if (in_paged_memory && window() == Bytes(0)) {
-    charge_window(PagedMemory::of_process()->window());
+  // The window of overflow memory is charged instead of the bytes in it.
+  const Bytes window_there = hooks.overflow_window(data);
+  if (window_there > Bytes(0) && window() == Bytes(0)) {
+    charge_window(window_there);
   }
   StorageRecord& added = records_.add(storage);
   added.range = range;
   added.view = view;
   // Memory inside the arena that other code wrapped (copy-on-write) is charged already.
   const Bytes size = device_.owns(data) ? Bytes(0) : size_of(storage);
-  const bool counted = in_paged_memory || device_.backend().is_outside(data_of(storage));
+  const bool counted = window_there > Bytes(0) || device_.backend().is_outside(data_of(storage));
   const bool offered = offered_.contains(&storage);
   const SegmentId segment = counted && offered ? device_.segment_of(storage) : SegmentId();
   charge_external(added, size, counted ? Engine::Charge::kAmongOutside : Engine::Charge::kNow,
@@ -411,7 +409,7 @@ bool Storages::is_watchable(const c10::StorageImpl& storage) const {
   const c10::DeleterFnPtr deleter = data_of(storage).get_deleter();
   const StorageHooks& hooks = device_.hooks();
   return deleter == hooks.pool || deleter == hooks.program || is_slice_or_mapping(deleter) ||
-         is_paged(data_of(storage));
+         deleter == hooks.overflow;
 }
 
 // Note [Unseen writers]

@@ -45,9 +45,9 @@ class Storages {
   [[nodiscard]] BlockId unowned_block(const c10::StorageImpl& storage) const;
   // Adds a record for a storage that is about to be adopted; its id is not set.
   StorageRecord& add_record(c10::StorageImpl& storage) { return records_.add(storage); }
-  // Adds a record for a result in paged memory; then its id has been set.
-  StorageRecord& add_paged(c10::StorageImpl& storage);
-  void paged_is_known(StorageRecord& record);
+  // Adds a record for a result in overflow memory; then its id has been set.
+  StorageRecord& add_overflow(c10::StorageImpl& storage);
+  void overflow_is_known(StorageRecord& record);
   [[nodiscard]] StorageRecord& record(StorageId id) const {
     return *static_cast<StorageRecord*>(engine_.handle(id));
   }
@@ -55,7 +55,7 @@ class Storages {
   // Charges bytes that are about to be allocated outside of the pool, and makes room for them. The
   // returned placeholder is charged until release_reserved. Throws OutOfBudget.
   StorageId reserve(Bytes size, Engine::Charge charge = Engine::Charge::kNow);
-  // Charges the window of paged memory, in place of another size. Throws OutOfBudget.
+  // Charges the resident part of overflow memory, in place of another size. Throws OutOfBudget.
   void charge_window(Bytes window);
   // Bytes that are charged for it.
   [[nodiscard]] Bytes window() const { return window_.size(); }

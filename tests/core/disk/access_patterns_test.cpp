@@ -1,4 +1,4 @@
-#include "csrc/disk/access_patterns.h"
+#include "csrc/paging/access_patterns.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "csrc/disk/paged_memory.h"
+#include "csrc/paging/paged_memory.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

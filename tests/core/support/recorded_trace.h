@@ -116,7 +116,7 @@ class RandomTrace {
     op.random = below(4) == 0;
     op.verifiable = below(2) == 0;
     op.failed = fresh.empty() && below(8) == 0;
-    op.pageable = below(2) == 0;
+    op.may_overflow = below(2) == 0;
     op.once = below(4) == 0;
     op.copies = below(16) == 0 ? below(first_kept(fresh) + 1) : 0;
     std::vector<TraceOperand> operands;

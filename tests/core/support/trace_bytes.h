@@ -81,7 +81,7 @@ class RecordSink final : public TraceSink {
               std::span<const TraceFresh> fresh) override {
     const std::uint64_t flags = (op.repeatable ? kOpRepeatable : 0) | (op.random ? kOpRandom : 0) |
                                 (op.verifiable ? kOpVerifiable : 0) | (op.failed ? kOpFailed : 0) |
-                                (op.pageable ? kOpPageable : 0) | (op.once ? kOpOnce : 0) |
+                                (op.may_overflow ? kOpMayOverflow : 0) | (op.once ? kOpOnce : 0) |
                                 std::uint64_t{op.copies} << kOpBits;
     Record record{
         .tag = 3,

@@ -17,7 +17,7 @@ class PagedProgram {
   }
 
   // Number of the result.
-  std::uint32_t op(Bytes workspace, Bytes result, bool writes = false, bool pageable = true) {
+  std::uint32_t op(Bytes workspace, Bytes result, bool writes = false, bool may_overflow = true) {
     std::vector<KernelStep> steps;
     for (const Bytes size : {workspace, result}) {
       if (size > Bytes(0)) {
@@ -33,7 +33,7 @@ class PagedProgram {
     op.kernel = kernels_++;
     op.cost = Nanoseconds(1000);
     op.workspace = workspace;
-    op.pageable = pageable;
+    op.may_overflow = may_overflow;
     op.once = writes;
     TraceOperand operand;
     operand.storage = last_;
@@ -94,7 +94,7 @@ TEST(Paging, AResultThatDoesNotFit) {
 
 TEST(Paging, AnOpThatMayNotBePagedAndAWindowThatDoesNotFit) {
   PagedProgram program;
-  program.op(0_B, 8_MiB, false, /*pageable=*/false);
+  program.op(0_B, 8_MiB, false, /*may_overflow=*/false);
   EXPECT_EQ(program.run(4_MiB, 1_MiB).status, Status::kOutOfBudget);
   PagedProgram other;
   other.op(0_B, 8_MiB);

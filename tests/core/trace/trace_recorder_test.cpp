@@ -149,28 +149,28 @@ TEST_F(Recorded, PagedMemory) {
   recorder_.on_external(StorageId(9), {.nbytes = 64_B, .window = true});
   recorder_.on_pin(StorageId(9));
   begin("pages", {});
-  recorder_.on_page(PageKey(1000), 32_B);
+  recorder_.on_overflow(OverflowKey(1000), 32_B);
   recorder_.on_op_retry();
-  recorder_.on_page(PageKey(1000), 64_B);
+  recorder_.on_overflow(OverflowKey(1000), 64_B);
   allocate(1);
-  recorder_.on_page(PageKey(2000), 128_B);
-  recorder_.on_page(PageKey(3000), 192_B);
-  recorder_.on_unpage(PageKey(1000));
+  recorder_.on_overflow(OverflowKey(2000), 128_B);
+  recorder_.on_overflow(OverflowKey(3000), 192_B);
+  recorder_.on_overflow_free(OverflowKey(1000));
   recorder_.on_free(BlockId(1));
   const FreshStorage fresh[] = {
-      {.block = {}, .nbytes = 100_B, .page = PageKey(2000)},
-      {.block = {}, .nbytes = 50_B, .page = PageKey(7)}};  // older than the op
+      {.block = {}, .nbytes = 100_B, .overflow = OverflowKey(2000)},
+      {.block = {}, .nbytes = 50_B, .overflow = OverflowKey(7)}};  // older than the op
   const StorageId storages[] = {StorageId(1), StorageId(2)};
   OpRecord record;
   record.fresh = fresh;
-  record.limits = {.pageable = true, .once = true};
+  record.limits = {.may_overflow = true, .once = true};
   recorder_.on_op_end(record, {}, storages);
   recorder_.on_death(StorageId(9));
   recorder_.on_disown(StorageId(1));
   const Trace& trace = builder_.trace();
   ASSERT_NO_THROW(validate(trace));
   EXPECT_EQ(kinds_of(trace), (std::vector<std::string>{"pages", "other", "other"}));
-  EXPECT_TRUE(trace.ops.front().pageable && trace.ops.front().once);
+  EXPECT_TRUE(trace.ops.front().may_overflow && trace.ops.front().once);
   EXPECT_EQ(trace.fresh, (std::vector<TraceFresh>{{.allocation = 2, .nbytes = 100_B}}));
   using Does = KernelStep::Kind;
   EXPECT_EQ(trace.kernels.front(),

@@ -137,7 +137,7 @@ PROGRAMS: list[tuple[Callable[[], Any], str, dict[str, Any]]] = [
     (in_a_long_chain, "its lineage is longer than max_depth", {"max_depth": 3}),
     (
         larger_than_the_budget,
-        "the op ran in paged memory",
+        "memory of the op did not fit in the budget",
         {"budget": "32MiB", "page_window": "16MiB"},
     ),
 ]

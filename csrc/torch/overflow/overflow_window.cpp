@@ -1,12 +1,12 @@
-#include "csrc/torch/session/page_window.h"
+#include "csrc/torch/overflow/overflow_window.h"
 
 #include <algorithm>
 #include <cerrno>
 #include <system_error>
 #include <utility>
 
-#include "csrc/disk/paged_memory.h"
-#include "csrc/torch/compat/errors.h"
+#include "csrc/paging/paged_memory.h"
+#include "recoup/errors.h"
 
 namespace recoup::detail {
 namespace {
@@ -22,16 +22,22 @@ PagedUse use_of(const PagedMemory& memory) {
 
 }  // namespace
 
-PageWindow::PageWindow(const Options& options, Storages& storages, EngineMutex& mutex,
-                       const void* session)
+OverflowWindow::OverflowWindow(const Options& options, Storages& storages, EngineMutex& mutex)
     : size_(options.page_window),
       directory_(options.spill_dir),
       aids_(options.aids),
       storages_(storages),
-      mutex_(mutex),
-      session_(session) {}
+      mutex_(mutex) {}
 
-PagedUse PageWindow::use() const {
+void OverflowWindow::watch_forks() { PagedMemory::watch_forks(); }
+
+Bytes OverflowWindow::in_use() {
+  const PagedMemory* const paged = PagedMemory::of_process();
+  const bool used = paged != nullptr && paged->counters().allocated_bytes > 0;
+  return used ? paged->window() : Bytes(0);
+}
+
+PagedUse OverflowWindow::use() const {
   const EngineLock lock(mutex_);
   // A forked child has no paged memory, or other.
   if (memory_ == nullptr || memory_ != PagedMemory::of_process()) {
@@ -44,7 +50,7 @@ PagedUse PageWindow::use() const {
   return use;
 }
 
-void PageWindow::charge() {
+void OverflowWindow::charge() {
   const EngineLock lock(mutex_);
   if (aids_.strikes(aids_.fail_page, ++count_)) {
     throw std::system_error(ENOSPC, std::generic_category(), "recoup: injected");
@@ -54,9 +60,9 @@ void PageWindow::charge() {
   paged.set_window(std::min(size_, before));  // before less is charged
   try {
     storages_.charge_window(size_);
-  } catch (const OutOfBudget& error) {
+  } catch (const OutOfBudget&) {
     paged.set_window(before);
-    throw PoolOutOfMemory(error.report(), session_);
+    throw;
   }
   paged.set_window(size_);
   if (std::exchange(memory_, &paged) != &paged) {
@@ -65,7 +71,7 @@ void PageWindow::charge() {
   }
 }
 
-void PageWindow::restore() {
+void OverflowWindow::restore() {
   const EngineLock lock(mutex_);
   PagedMemory* const paged = PagedMemory::of_process();
   if (paged != nullptr && storages_.window() > Bytes(0)) {

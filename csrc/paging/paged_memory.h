@@ -12,8 +12,8 @@
 #include <span>
 #include <string>
 
-#include "csrc/disk/access_patterns.h"
-#include "csrc/disk/page_copies.h"
+#include "csrc/paging/access_patterns.h"
+#include "csrc/paging/page_copies.h"
 #include "recoup/types.h"
 
 namespace recoup::detail {

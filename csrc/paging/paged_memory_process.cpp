@@ -11,9 +11,9 @@
 #include <system_error>
 
 #include "csrc/base/check.h"
-#include "csrc/disk/handler_calls.h"
-#include "csrc/disk/page_lock.h"
-#include "csrc/disk/paged_memory.h"
+#include "csrc/paging/handler_calls.h"
+#include "csrc/paging/page_lock.h"
+#include "csrc/paging/paged_memory.h"
 
 namespace recoup::detail {
 namespace {

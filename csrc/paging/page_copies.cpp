@@ -1,4 +1,4 @@
-#include "csrc/disk/page_copies.h"
+#include "csrc/paging/page_copies.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <system_error>
 
-#include "csrc/disk/handler_calls.h"
+#include "csrc/paging/handler_calls.h"
 
 #if __has_include(<liburing.h>) && defined(RECOUP_WITH_URING)
 #include <liburing.h>

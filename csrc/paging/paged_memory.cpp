@@ -1,4 +1,4 @@
-#include "csrc/disk/paged_memory.h"
+#include "csrc/paging/paged_memory.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -13,9 +13,9 @@
 #include <system_error>
 
 #include "csrc/base/check.h"
-#include "csrc/disk/handler_calls.h"
-#include "csrc/disk/page_lock.h"
 #include "csrc/disk/unnamed_file.h"
+#include "csrc/paging/handler_calls.h"
+#include "csrc/paging/page_lock.h"
 
 namespace recoup::detail {
 namespace {

@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "csrc/disk/handler_calls.h"
-#include "csrc/disk/paged_memory.h"
+#include "csrc/paging/handler_calls.h"
+#include "csrc/paging/paged_memory.h"
 
 namespace recoup::detail {
 
