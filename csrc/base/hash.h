@@ -3,8 +3,10 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <string_view>
 
 namespace recoup::detail {
@@ -27,5 +29,13 @@ namespace recoup::detail {
   }
   return hash;
 }
+
+// Of a map of texts that finds a std::string_view without a copy.
+struct TextHash {
+  using is_transparent = void;
+  [[nodiscard]] std::size_t operator()(std::string_view text) const {
+    return std::hash<std::string_view>()(text);
+  }
+};
 
 }  // namespace recoup::detail

@@ -20,6 +20,9 @@ void TraceRecorder::put(std::vector<std::uint32_t>& table, std::uint32_t index,
 }
 
 std::uint32_t TraceRecorder::name_index(std::string_view whole) {
+  if (const auto known = names_.find(whole); known != names_.end()) [[likely]] {
+    return known->second;
+  }
   const std::string_view name = recordable_name(whole);
   const auto [found, is_new] =
       names_.try_emplace(std::string(name), static_cast<std::uint32_t>(names_.size()));
@@ -30,8 +33,8 @@ std::uint32_t TraceRecorder::name_index(std::string_view whole) {
 }
 
 std::uint32_t TraceRecorder::kernel_index(std::span<const KernelStep> steps) {
-  std::string key;
-  key.reserve(steps.size() * 9);
+  std::string& key = kernel_key_;
+  key.clear();
   for (const KernelStep& step : steps) {
     const bool frees = step.kind == KernelStep::Kind::kFree;
     const std::int64_t number = frees ? step.index : step.size.count();
@@ -39,7 +42,7 @@ std::uint32_t TraceRecorder::kernel_index(std::span<const KernelStep> steps) {
     key.append(reinterpret_cast<const char*>(&number), sizeof number);
   }
   const auto [found, is_new] =
-      kernels_.try_emplace(std::move(key), static_cast<std::uint32_t>(kernels_.size()));
+      kernels_.try_emplace(key, static_cast<std::uint32_t>(kernels_.size()));
   if (is_new) {
     sink_.add_kernel(steps);
   }

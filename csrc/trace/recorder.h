@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -9,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "csrc/base/hash.h"
 #include "csrc/engine/base/observer.h"
 #include "csrc/trace/sink.h"
 
@@ -104,8 +106,9 @@ class TraceRecorder final : public Observer {
   TraceSink& sink_;
   Times times_;
   std::chrono::steady_clock::time_point step_began_ = std::chrono::steady_clock::now();
-  std::unordered_map<std::string, std::uint32_t> names_;
+  std::unordered_map<std::string, std::uint32_t, TextHash, std::equal_to<>> names_;
   std::unordered_map<std::string, std::uint32_t> kernels_;  // by the bytes of their steps
+  std::string kernel_key_;                                  // buffer for such bytes
   std::vector<std::uint32_t> storages_;                     // number by StorageId
   std::vector<std::uint32_t> blocks_;                       // number by BlockId
   std::uint32_t storage_count_ = 0;

@@ -7,6 +7,7 @@
 //   block               A contiguous range of the pool, either free or allocated.
 //   workspace           Bytes that a kernel holds while it runs, in addition to its results.
 //   external storage    A storage whose bytes lie outside the pool.
+//   overflow memory     Memory outside the pool that a kernel gets for what does not fit in it.
 //   budget              The most bytes that may be charged at one time.
 //   charge              To count bytes against the budget.
 //   fragmentation       The state in which enough bytes are free, but not in one block.

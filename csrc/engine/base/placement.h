@@ -14,6 +14,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "csrc/base/hash.h"
 #include "csrc/pool/pool.h"
 #include "recoup/options.h"
 #include "recoup/types.h"
@@ -53,12 +54,6 @@ class Placer {
       return cost * other.bytes > other.cost * bytes;
     }
   };
-  struct Hash {
-    using is_transparent = void;
-    std::size_t operator()(std::string_view text) const {
-      return std::hash<std::string_view>()(text);
-    }
-  };
 
   using Kind = std::pair<const std::string, Density>;
   // Null if the op has not been measured.
@@ -68,7 +63,7 @@ class Placer {
   Bytes budget_;
   bool expensive_ = false;  // whether the current op's results are expensive
   Density all_;
-  std::unordered_map<std::string, Density, Hash, std::equal_to<>> kinds_;  // by op name
+  std::unordered_map<std::string, Density, TextHash, std::equal_to<>> kinds_;  // by op name
   std::array<Kind*, 64> recent_{};  // cache, indexed by the name's address
 };
 

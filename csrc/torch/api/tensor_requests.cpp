@@ -203,6 +203,7 @@ void Shown::end() {
   Sessions::for_each([this](Session& session) {
     if (session_ == &session) {
       const EngineLock lock(session.mutex());
+      const detail::Request request(session.engine(lock), session.tensors().external());
       session.engine(lock).user().end_show({.storage = storage_, .birth = birth_});
     }
   });
@@ -214,6 +215,7 @@ void withdraw_offers() {
   Sessions::for_each([](Session& session) {
     const EngineLock lock(session.mutex());
     session.wait_for_replays(lock);
+    const detail::Request request(session.engine(lock), session.tensors().external());
     session.storages(lock).withdraw_all();
   });
 }
@@ -230,6 +232,7 @@ Reservation::Reservation(Bytes size) {
   }
   const EngineLock lock(session->mutex());
   session->wait_for_replays(lock);
+  const detail::Request request(session->engine(lock), session->tensors().external());
   try {
     storage_ = session->storages(lock).reserve(size);
     session_ = session;
@@ -336,6 +339,7 @@ void Pin::release() {
   Sessions::for_each([this](Session& session) {
     if (session_ == &session) {
       const EngineLock lock(session.mutex());
+      const detail::Request request(session.engine(lock), session.tensors().external());
       session.engine(lock).user().unpin({.storage = storage_, .birth = birth_});
     }
   });

@@ -24,9 +24,8 @@ void LiveKernel::find_limits() {
     return call_.traits.random && !repeatable_generator(call_.traits, call_.keys, session_.device(),
                                                         call_.stack, call_.argument_count);
   };
-  limits_ = {
-      .may_overflow = session_.device().is_cpu() && !call_.traits.compiled && others_.empty(),
-      .once = writes_uncopied(operands_.all()) || call_.traits.outs != 0 || draws_once()};
+  limits_ = {.may_overflow = session_.device().is_cpu() && !call_.traits.compiled && alone(),
+             .once = writes_uncopied(operands_.all()) || call_.traits.outs != 0 || draws_once()};
 }
 
 KernelLimits LiveKernel::limits() const {
@@ -213,7 +212,7 @@ void LiveKernel::keep_draw(std::optional<Draw>& draw) {
 
 void LiveKernel::run_below() {
   const Unseen unseen;
-  if (others_.empty()) [[likely]] {
+  if (alone()) [[likely]] {
     Hook::proceed(call_.op, call_.keys, &call_.stack);
   } else {
     run_in_others_(call_, others_);

@@ -33,6 +33,8 @@ class LiveKernel final : public ProgramKernel {
         run_in_others_(run_in_others),
         in_place_(session) {}
 
+  // Whether the op concerns no other session.
+  [[nodiscard]] bool alone() const { return others_.empty(); }
   // Before ProgramOp::begin, when the operands are known.
   void find_limits();
   // `may_be`: whether the op's arguments are such that a result may take an operand's block: Note

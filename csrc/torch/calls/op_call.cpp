@@ -95,7 +95,7 @@ NoReplay OpCall::why_not_replayed() const {
 void OpCall::prepare() {
   operands_.find(call_.on_stack(), leaves_out_);
   framed_ = KernelFrame::any();
-  kernel_.set_in_place(call_.traits.overwritable && !framed_ && !leaves_out_ && others_.empty());
+  kernel_.set_in_place(call_.traits.overwritable && !framed_ && !leaves_out_ && kernel_.alone());
   why_ = why_not_replayed();
   line_ = session_.observers().line();
   if (why_ == NoReplay::kNone) {

@@ -25,7 +25,6 @@ class OpCall {
   OpCall(Session& session, const Call& call, std::span<Session* const> others = {})
       : session_(session),
         call_(call),
-        others_(others),
         operands_(session.tensors(), call.traits, call.keys),
         fresh_(session, operands_),
         kernel_(session, call, operands_, others, &run_in) {}
@@ -63,7 +62,6 @@ class OpCall {
 
   Session& session_;
   const Call& call_;
-  const std::span<Session* const> others_;
 
   bool leaves_out_ = false;         // OpTraits::left_out applies to this call
   bool framed_ = false;             // the op runs in a KernelFrame of this thread

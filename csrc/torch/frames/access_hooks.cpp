@@ -11,6 +11,7 @@
 #include "csrc/torch/frames/kernel_frame.h"
 #include "csrc/torch/session/session.h"
 #include "csrc/torch/session/sessions.h"
+#include "csrc/torch/storages/request.h"
 
 namespace recoup::detail {
 namespace {
@@ -43,6 +44,7 @@ void on_access(const c10::StorageImpl& storage, bool may_replay, const Act& act)
   if (may_replay) {
     session->wait_for_replays(lock);
   }
+  const Request request(session->engine(lock), session->tensors().external());
   const StorageId id = session->storages(lock).find_known(storage);
   if (!id.valid()) {
     session->storages(lock).withdraw(storage);

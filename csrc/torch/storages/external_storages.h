@@ -33,8 +33,9 @@ class ExternalStorages {
   [[nodiscard]] bool hold(StorageRecord& record);
 
   // Releases what was held during a request, and reports the storages that have died. Request calls
-  // it last.
+  // it last, if there are any.
   void collect();
+  [[nodiscard]] bool has_ended() const { return !held_.empty() || !dead_.empty(); }
   // Finds and reports all storages that have died.
   void sweep();
   // Watches a storage in overflow memory. sweep_overflow() reports those that have died. Request

@@ -316,7 +316,8 @@ void Storages::overflow_is_known(StorageRecord& record) {
   }
 }
 
-StorageId Storages::find_external(c10::StorageImpl& storage) {
+// Invalid: the storage has no record, or the record of memory that it has no longer.
+StorageId Storages::find_known_external(c10::StorageImpl& storage) {
   const void* const data = data_of(storage).get();
   // A view has the same address but another deleter.
   const bool ours = data_of(storage).get_deleter() == device_.hooks().pool;
@@ -326,42 +327,59 @@ StorageId Storages::find_external(c10::StorageImpl& storage) {
     rebind(*moved_out, storage);  // its DataPtr was swapped into another storage
     records_.index_external(*moved_out);
   }
-  if (StorageRecord* const known = records_.external(&storage)) {
-    const StorageId id = id_of(*known);
-    if (known->range.from == reinterpret_cast<std::uintptr_t>(data)) {
-      return id;
-    }
-    // resize_ or set_ has replaced the memory unseen: the former content is gone. This succeeds
-    // only if no evicted value depends on it. Otherwise it throws, now and the next time.
-    disown(storage, id);
+  StorageRecord* const known = records_.external(&storage);
+  if (known == nullptr) {
+    return {};
+  }
+  const StorageId id = id_of(*known);
+  if (known->range.from == reinterpret_cast<std::uintptr_t>(data)) {
+    return id;
+  }
+  // resize_ or set_ has replaced the memory unseen: the former content is gone. This succeeds
+  // only if no evicted value depends on it. Otherwise it throws, now and the next time.
+  disown(storage, id);
+  return {};
+}
+
+Storages::Origin Storages::origin_of(const c10::StorageImpl& storage) {
+  const c10::DeleterFnPtr deleter = data_of(storage).get_deleter();
+  const StorageHooks& hooks = device_.hooks();
+  if (deleter == hooks.program || deleter == hooks.pool || deleter == hooks.overflow) {
+    return Origin::kScope;
+  }
+  return is_private_owner(storage) ? Origin::kForeign : Origin::kView;
+}
+
+StorageId Storages::find_external(c10::StorageImpl& storage) {
+  if (const StorageId known = find_known_external(storage); known.valid()) {
+    return known;
   }
   device_.hooks().met(&storage);
   device_.external().sweep_before_meeting();
-  const c10::DeleterFnPtr deleter = data_of(storage).get_deleter();
-  // From neither this scope nor an earlier one.
-  const StorageHooks& hooks = device_.hooks();
-  const bool foreign =
-      deleter != hooks.program && deleter != hooks.pool && deleter != hooks.overflow;
+  const void* const data = data_of(storage).get();
   const AddressRange range = range_of(storage);
-  const bool view = foreign && !is_private_owner(storage);
-  if (view) {
-    // Until this has succeeded, the view is not recorded.
-    escape_owners(range);
-    if (device_.owns(data)) {
-      escape_in_pool(data);
-    }
-  }
-  if (!foreign) {
-    device_.backend().adopt(storage);
+  const Origin origin = origin_of(storage);
+  switch (origin) {
+    case Origin::kScope:
+      device_.backend().adopt(storage);
+      break;
+    case Origin::kForeign:
+      break;
+    case Origin::kView:
+      // Until this has succeeded, the view is not recorded.
+      escape_owners(range);
+      if (device_.owns(data)) {
+        escape_in_pool(data);
+      }
   }
   // The window of overflow memory is charged instead of the bytes in it.
-  const Bytes window_there = hooks.overflow_window(data);
+  const Bytes window_there = device_.hooks().overflow_window(data);
   if (window_there > Bytes(0) && window() == Bytes(0)) {
     charge_window(window_there);
   }
   StorageRecord& added = records_.add(storage);
   added.range = range;
-  added.view = view;
+  added.view = origin == Origin::kView;
   // Memory inside the arena that other code wrapped (copy-on-write) is charged already.
   const Bytes size = device_.owns(data) ? Bytes(0) : size_of(storage);
   const bool counted = window_there > Bytes(0) || device_.backend().is_outside(data_of(storage));
@@ -370,7 +388,7 @@ StorageId Storages::find_external(c10::StorageImpl& storage) {
   charge_external(added, size, counted ? Engine::Charge::kAmongOutside : Engine::Charge::kNow,
                   segment);
   records_.index_external(added);
-  if (view || records_.has_view_in(range)) {
+  if (added.view || records_.has_view_in(range)) {
     engine_.user().escape(added.id);
   } else if (device_.brings_in() && !(offered && (!device_.can().segments || segment.valid()))) {
     (void)engine_.user().pin(added.id);  // code may hold its address

@@ -88,6 +88,14 @@ class Storages {
   void arm_with(c10::StorageImpl& storage, AccessHook hook) const;
   StorageId find_pooled(c10::StorageImpl& storage);
   StorageId find_external(c10::StorageImpl& storage);
+  StorageId find_known_external(c10::StorageImpl& storage);
+  // Who allocated the bytes of an external storage.
+  enum class Origin : std::uint8_t {
+    kScope,    // an allocator that recoup knows, in this scope or an earlier one
+    kForeign,  // other code
+    kView,     // other code, which lets other storages have them, too
+  };
+  [[nodiscard]] Origin origin_of(const c10::StorageImpl& storage);
   StorageId charge_external(StorageRecord& record, Bytes size, Engine::Charge charge,
                             SegmentId segment = {});
   StorageId id_of(StorageRecord& external);
