@@ -64,8 +64,8 @@ MOST_FILES = 25
 # The code that runs in a program must not depend on offline tools.
 OFFLINE = "csrc/offline/"
 RUNTIME = "csrc/torch/"
-# The public header that includes Torch: including it counts as including Torch.
-TORCH_FACE = "include/recoup/torch.h"
+# The public headers that include Torch: including one counts as including Torch.
+TORCH_FACES = ("include/recoup/torch.h", "include/recoup/bindings.h")
 TORCH_HEADER = re.compile(r"(ATen|c10|caffe2|torch|pybind11)/|Python\.h$")
 # The core's tests must build without Torch too, and include the core only.
 CORE_TESTS = "tests/core"
@@ -125,9 +125,9 @@ def complaint(path: str, target: str) -> str | None:
     """Why the file `path` may not include `target`; None if it may."""
     layer = layer_of(path)
     target_layer = layer_of(target)
-    knows_torch = in_torch_folder(path) or path == TORCH_FACE
-    if not knows_torch and (target == TORCH_FACE or TORCH_HEADER.match(target)):
-        return f"only {TORCH_FACE}, {' and '.join(TORCH_FOLDERS)} may know Torch: {target}"
+    knows_torch = in_torch_folder(path) or path in TORCH_FACES
+    if not knows_torch and (target in TORCH_FACES or TORCH_HEADER.match(target)):
+        return f"only {', '.join(TORCH_FACES)}, {' and '.join(TORCH_FOLDERS)} may know Torch: {target}"
     if layer is None:  # a core test
         if in_torch_folder(target):
             return f"{CORE_TESTS} may not include {target_layer}: {target}"

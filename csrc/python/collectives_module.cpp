@@ -2,7 +2,7 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "csrc/python/common.h"
-#include "recoup/torch.h"
+#include "recoup/bindings.h"
 
 namespace recoup {
 

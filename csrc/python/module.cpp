@@ -4,7 +4,7 @@
 #include <system_error>
 
 #include "csrc/python/common.h"
-#include "recoup/torch.h"
+#include "recoup/bindings.h"
 
 namespace recoup {
 namespace {

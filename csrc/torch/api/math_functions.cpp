@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "csrc/torch/ops/overrides.h"
-#include "recoup/torch.h"
+#include "recoup/bindings.h"
 
 namespace recoup::detail {
 namespace {

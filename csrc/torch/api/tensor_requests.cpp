@@ -14,7 +14,7 @@
 #include "csrc/torch/session/sessions.h"
 #include "csrc/torch/storages/private_memory.h"
 #include "csrc/torch/storages/request.h"
-#include "recoup/torch.h"
+#include "recoup/bindings.h"
 
 namespace recoup {
 

@@ -7,7 +7,7 @@
 
 #include "csrc/torch/session/session.h"
 #include "csrc/torch/session/sessions.h"
-#include "recoup/torch.h"
+#include "recoup/bindings.h"
 
 namespace recoup::detail {
 namespace {

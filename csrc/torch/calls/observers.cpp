@@ -17,7 +17,7 @@
 #include "csrc/torch/session/allocator.h"
 #include "csrc/torch/session/sessions.h"
 #include "csrc/torch/storages/storage_records.h"
-#include "recoup/torch.h"
+#include "recoup/bindings.h"
 
 namespace recoup {
 namespace detail {

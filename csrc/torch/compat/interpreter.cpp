@@ -9,7 +9,7 @@
 #include <system_error>
 #include <thread>
 
-#include "recoup/torch.h"
+#include "recoup/bindings.h"
 
 namespace recoup {
 namespace detail {

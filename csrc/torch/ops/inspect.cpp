@@ -6,7 +6,7 @@
 #include "csrc/base/strings.h"
 #include "csrc/torch/compat/settings.h"
 #include "csrc/torch/ops/traits_table.h"
-#include "recoup/torch.h"
+#include "recoup/bindings.h"
 
 namespace recoup {
 

@@ -289,6 +289,39 @@ void find_generator(OpTraits& traits, const c10::OperatorHandle& op) {
   }
 }
 
+// The other traits except `pointers` are known.
+OpKind kind_of_op(const c10::OperatorHandle& op, OpTraits& traits, bool allowed) {
+  const c10::FunctionSchema& schema = op.schema();
+  const std::string& base = schema.name();
+  if (const auto pointers = pointers_of(traits.name)) {
+    traits.pointers = *pointers;
+    return *pointers == Pointers::kAny ? OpKind::kOpaque : OpKind::kReader;
+  }
+  if (base.starts_with("profiler::") || !mentions_tensors(schema) || is_composite(op)) {
+    return OpKind::kTransparent;
+  }
+  if (base == "aten::_lazy_clone") {
+    return OpKind::kLazyClone;
+  }
+  if (base == "aten::record_stream") {
+    return OpKind::kOtherStream;
+  }
+  if (!traits.own_kernel) {
+    return allowed || traits.compiled ? OpKind::kRecorded : OpKind::kOpaque;
+  }
+  if (is_list_loop(op)) {
+    return OpKind::kListLoop;
+  }
+  if (base == "aten::lift_fresh" || reads_to_view(schema)) {
+    // torch.tensor calls lift_fresh on the tensor that it has filled by pointer. From here on the
+    // content is a non-recomputable value with an owner, so it can be moved.
+    return OpKind::kRecorded;
+  }
+  const bool view = is_annotated_view(schema) || kUnannotatedViews.contains(base) ||
+                    (op.hasTag(at::Tag::inplace_view) && !kRebinders.contains(base));
+  return view ? OpKind::kView : OpKind::kRecorded;
+}
+
 }  // namespace
 
 std::vector<NamedOp> known_names() {
@@ -379,27 +412,7 @@ OpTraits traits_of(const c10::OperatorHandle& op, bool allowed, Reach reach) {
   const auto in_parts = ops_in_parts();
   traits.in_parts =
       own && std::find(in_parts.begin(), in_parts.end(), traits.name) != in_parts.end();
-  if (const auto pointers = pointers_of(traits.name)) {
-    traits.kind = *pointers == Pointers::kAny ? OpKind::kOpaque : OpKind::kReader;
-    traits.pointers = *pointers;
-  } else if (base.starts_with("profiler::") || !mentions_tensors(schema) || is_composite(op)) {
-    traits.kind = OpKind::kTransparent;
-  } else if (base == "aten::_lazy_clone") {
-    traits.kind = OpKind::kLazyClone;
-  } else if (base == "aten::record_stream") {
-    traits.kind = OpKind::kOtherStream;
-  } else if (!own) {
-    traits.kind = allowed || traits.compiled ? OpKind::kRecorded : OpKind::kOpaque;
-  } else if (is_list_loop(op)) {
-    traits.kind = OpKind::kListLoop;
-  } else if (base == "aten::lift_fresh" || reads_to_view(schema)) {
-    // torch.tensor calls lift_fresh on the tensor that it has filled by pointer. From here on the
-    // content is a non-recomputable value with an owner, so it can be moved.
-    traits.kind = OpKind::kRecorded;
-  } else if (is_annotated_view(schema) || kUnannotatedViews.contains(base) ||
-             (op.hasTag(at::Tag::inplace_view) && !rebinds)) {
-    traits.kind = OpKind::kView;
-  }
+  traits.kind = kind_of_op(op, traits, allowed);
   return traits;
 }
 

@@ -12,7 +12,7 @@
 
 #include "csrc/torch/compat/pointer_readers.h"
 #include "csrc/torch/ops/overrides.h"
-#include "recoup/torch.h"
+#include "recoup/bindings.h"
 
 namespace recoup::detail {
 
