@@ -14,6 +14,7 @@
 #include <optional>
 #include <vector>
 
+#include "csrc/base/handle.h"
 #include "recoup/types.h"
 
 namespace recoup::detail {
@@ -92,5 +93,8 @@ class Pool {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+// An allocated block that nothing else knows yet.
+using NewBlock = Handle<Pool, BlockId, &Pool::free>;
 
 }  // namespace recoup::detail

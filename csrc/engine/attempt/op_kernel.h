@@ -51,7 +51,7 @@ class OpKernel {
   // another call of prepare() before it.
   [[nodiscard]] virtual bool prepare(const Attempt& next, const std::function<bool()>& measure) = 0;
   // The values that the op has pinned, and that may move between two runs.
-  [[nodiscard]] virtual std::vector<ValueId> movable() const = 0;
+  [[nodiscard]] virtual Few<ValueId> movable() const = 0;
   // The operands whose blocks a result may take.
   [[nodiscard]] virtual std::vector<ValueId> overwritable() = 0;
 

@@ -128,6 +128,17 @@ class Few {
   boost::container::small_vector<T, 4> elements_;
 };
 
+// The values that the op with these operands has pinned, or is about to pin.
+inline Few<ValueId> pinned_by(std::span<const Operand> operands) {
+  Few<ValueId> pinned;
+  for (const Operand& operand : operands) {
+    if (operand.value.valid()) {
+      pinned.push_back(operand.value);
+    }
+  }
+  return pinned;
+}
+
 // The operands of a finished op, sorted as OpRecord needs them.
 struct OpUses {
   explicit OpUses(std::span<const Operand> operands);

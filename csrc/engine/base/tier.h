@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "csrc/base/check.h"
+#include "csrc/base/handle.h"
 #include "csrc/pool/pool.h"
 #include "recoup/options.h"
 #include "recoup/types.h"
@@ -57,16 +58,6 @@ class Tier {
   void close() { closed_ = true; }
   [[nodiscard]] bool closed() const { return closed_; }
 
-  // Allocates a slot; nullopt: no room is left. A non-recomputable value (`source`) may get one of
-  // the held slots.
-  [[nodiscard]] std::optional<BlockId> take(Bytes nbytes, bool source) {
-    std::optional<BlockId> slot = source ? take_held(nbytes) : std::nullopt;
-    if (!slot) {
-      slot = slots_->allocate(nbytes, Zone::kLow);
-    }
-    peak_ = std::max(peak_, used());
-    return slot;
-  }
   void give_back(BlockId slot) {
     if (holding_) {
       put_held(slot);
@@ -74,6 +65,18 @@ class Tier {
     }
     slots_->free(slot);
     gave_back_ = true;
+  }
+  // A slot that no value has yet.
+  using Slot = Handle<Tier, BlockId, &Tier::give_back>;
+  // Allocates a slot; an empty handle: no room is left. A non-recomputable value (`source`) may get
+  // one of the held slots.
+  [[nodiscard]] Slot take(Bytes nbytes, bool source) {
+    std::optional<BlockId> slot = source ? take_held(nbytes) : std::nullopt;
+    if (!slot) {
+      slot = slots_->allocate(nbytes, Zone::kLow);
+    }
+    peak_ = std::max(peak_, used());
+    return slot ? Slot(*this, *slot) : Slot();
   }
 
   // Note [Parts] in in_parts.h. From now until let_go, slots that are given back are held for

@@ -141,7 +141,7 @@ BlockId Engine::allocate(Bytes nbytes, std::optional<PoolOffset> at) {
   if (!context_.replaying) {
     enough_.allocate(context_.pool.round_up(nbytes));
   }
-  const BlockId block = room_.take_block(nbytes, at);
+  const BlockId block = room_.take_block(nbytes, at).release();
   if (Observer* const observer = context_.program_observer()) {
     observer->on_allocate(block, nbytes);
   }
@@ -224,7 +224,7 @@ void Engine::storage_died(StorageId storage) {
 }
 
 void Engine::let_go(StorageId storage) {
-  values_.discard_copy(values_[storage]);
+  values_.take_copy(values_[storage]).reset();
   const ValueId id = values_.remove_storage(storage);
   const Value& value = context_.lineage[id];
   if (!context_.options.usefulness && value.evictable() && value.recomputable()) {

@@ -115,9 +115,8 @@ class Engine final {
   void set_name(StorageId storage, NameId name) { values_[storage].name = name; }
 
   // ---- the user's requests ----
-  // Makes the values resident by replays and fetches, and pins each once, in place. All or nothing.
-  void acquire(std::span<const ValueId> values) { replayer_.acquire(values); }
-  void release(std::span<const ValueId> values) noexcept { replayer_.release(values); }
+  // Makes the value resident by replays and fetches.
+  void restore(ValueId value) { (void)replayer_.hold(value); }
   // Waits for all copies to and from the spill tier.
   void end_copies() { copies_.wait_for_all(); }
   // Time that ops have waited for copies, by the ops' names.

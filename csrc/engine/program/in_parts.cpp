@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "csrc/base/at_end.h"
 #include "csrc/engine/base/device.h"
 #include "csrc/pool/compactor.h"
 
@@ -27,18 +28,12 @@ bool InParts::begin(std::span<const Part> parts) {
   if (context_.observer != nullptr) {
     context_.observer->on_parts_begin(context_.running_op, parts);
   }
-  bool fits = false;
-  try {
-    fits = prepare(parts);
-  } catch (...) {
-    end();
-    throw;
+  AtEnd ended([this] { end(); });
+  active_ = prepare(parts);
+  if (active_) {
+    ended.cancel();
   }
-  if (!fits) {
-    end();
-  }
-  active_ = fits;
-  return fits;
+  return active_;
 }
 
 // Copy on write (in_place) and segments exist only for comparisons, and are not supported here.
@@ -80,17 +75,11 @@ bool InParts::prepare(std::span<const Part> parts) {
 }
 
 void InParts::detach(StorageId storage) {
-  const ValueId one[] = {values_.current(storage)};
-  if (lineage_[one[0]].recomputable()) {
-    const bool evicted = lineage_[one[0]].evicted();
-    if (evicted) {
-      replayer_.acquire(one);
-    }
-    values_.make_non_recomputable(one[0], NoReplay::kInParts);
+  const ValueId id = values_.current(storage);
+  if (lineage_[id].recomputable()) {
+    const Values::Hold held = lineage_[id].evicted() ? replayer_.hold(id) : Values::Hold();
+    values_.make_non_recomputable(id, NoReplay::kInParts);
     values_.drain();
-    if (evicted) {
-      replayer_.release(one);
-    }
   }
   freezer_.before_write(storage, Freezer::OldVersion::kResident);
 }

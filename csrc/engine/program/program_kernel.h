@@ -12,15 +12,7 @@ namespace recoup::detail {
 
 class ProgramKernel : public OpKernel {
  public:
-  [[nodiscard]] std::vector<ValueId> movable() const final {
-    std::vector<ValueId> pinned;
-    for (const Operand& operand : operands()) {
-      if (operand.value.valid()) {
-        pinned.push_back(operand.value);
-      }
-    }
-    return pinned;
-  }
+  [[nodiscard]] Few<ValueId> movable() const final { return pinned_by(operands()); }
   [[nodiscard]] std::vector<ValueId> overwritable() override {
     std::vector<ValueId> found;
     for (const Operand& operand : operands()) {

@@ -2,22 +2,10 @@
 
 #include <algorithm>
 
+#include "csrc/base/at_end.h"
 #include "csrc/engine/tier/async_copies.h"
 
 namespace recoup::detail {
-namespace {
-
-Few<ValueId> pinned_by(std::span<const Operand> operands) {
-  Few<ValueId> pinned;
-  for (const Operand& operand : operands) {
-    if (operand.value.valid()) {
-      pinned.push_back(operand.value);
-    }
-  }
-  return pinned;
-}
-
-}  // namespace
 
 ProgramOp::ProgramOp(Context& context, const Parts& parts)
     : context_(context),
@@ -44,7 +32,7 @@ void ProgramOp::release_operands(std::span<const Operand> operands) noexcept {
       if (value.storage.valid()) {
         lineage_[values_.current(value.storage)].writing = false;
       }
-      replayer_.release(operand.value);
+      values_.release(operand.value);
     }
   }
 }
@@ -53,23 +41,21 @@ void ProgramOp::begin(std::string_view name, std::span<Operand> operands) {
   context_.running_op = name;
   const std::int64_t replays = context_.stats.replays;
   context_.copies->finish_ended();
-  try {
-    slowdown_.require_speed();
-    if (context_.schedule != nullptr) {
-      context_.schedule->before_op(name, operands);
-    }
-    if (context_.planned != nullptr) {
-      context_.planned->before_op(name, operands);
-    }
-    take_operands(operands);
-    read_ahead_.before_kernel();
-  } catch (...) {
+  AtEnd not_begun([this] {
     context_.running_op = {};  // the caller owns the name
     if (context_.planned != nullptr) {
       context_.planned->on_no_op();
     }
-    throw;
+  });
+  slowdown_.require_speed();
+  if (context_.schedule != nullptr) {
+    context_.schedule->before_op(name, operands);
   }
+  if (context_.planned != nullptr) {
+    context_.planned->before_op(name, operands);
+  }
+  take_operands(operands);
+  not_begun.cancel();
   context_.placer.begin(name);
   if (const std::int64_t replayed = context_.stats.replays - replays; replayed > 0) {
     context_.stats.replay_chain_max = std::max(context_.stats.replay_chain_max, replayed);
@@ -119,6 +105,11 @@ void ProgramOp::take_operands(std::span<Operand> operands) {
 
 // Note [Enough] in enough.h.
 void ProgramOp::prepare(std::span<const Operand> operands, std::span<const StorageId> written) {
+  AtEnd not_begun([&] {
+    records_.discard_copies(written);
+    enough_.end_op();
+    release_operands(operands);
+  });
   int fixed = 0;
   bool again = true;
   for (const Operand& operand : operands) {
@@ -132,17 +123,11 @@ void ProgramOp::prepare(std::span<const Operand> operands, std::span<const Stora
   }
   enough_.begin_op(fixed, false);
   if (context_.options.in_place == InPlace::kCopy) {
-    try {
-      records_.copy_before_write(written);
-    } catch (...) {
-      records_.discard_copies(written);
-      freezer_.stop_writing(written);
-      enough_.end_op();
-      release_operands(operands);
-      throw;
-    }
+    records_.copy_before_write(written);
   }
   enough_.begin_op(fixed, again);
+  read_ahead_.before_kernel();
+  not_begun.cancel();
 }
 
 void ProgramOp::begin_again() {

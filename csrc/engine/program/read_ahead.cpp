@@ -1,5 +1,7 @@
 #include "csrc/engine/program/read_ahead.h"
 
+#include <utility>
+
 namespace recoup::detail {
 namespace {
 
@@ -73,13 +75,14 @@ bool ReadAhead::read(ValueId id) {
   if (!make_room(size)) {
     return false;
   }
-  const std::optional<BlockId> block = context_.pool.allocate(size, context_.placer.zone(size));
-  if (block) {
-    pages_.touch(context_.pool.offset(*block), size);
+  const std::optional<BlockId> found = context_.pool.allocate(size, context_.placer.zone(size));
+  if (found) {
+    NewBlock block(context_.pool, *found);
+    pages_.touch(context_.pool.offset(*found), size);
     context_.count_peak();
-    copies_.begin_read(id, *block);
+    copies_.begin_read(id, std::move(block));
   }
-  return block.has_value();
+  return found.has_value();
 }
 
 // False: a victim is used earlier than the value to read, or must be written first.

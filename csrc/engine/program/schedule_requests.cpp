@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "csrc/base/at_end.h"
 #include "recoup/errors.h"
 
 namespace recoup::detail {
@@ -51,26 +52,20 @@ void ScheduleRequests::restore(std::span<const ValueTicket> tickets) {
   for (ValueId id : wanted) {
     values_.soft_pin(id);
   }
-  const auto unpin_all = [&] {
+  const AtEnd unpin_all([&] {
     for (ValueId id : wanted) {
       values_.soft_unpin(id);
       values_.collect(id);
     }
-  };
+  });
   try {
-    replayer_.acquire(wanted, {.tries = Tries::kOne});
+    const std::vector<Values::Hold> held = replayer_.hold(wanted, {.tries = Tries::kOne});
+    for (ValueId id : wanted) {
+      lineage_[id].flags.kept = true;
+    }
   } catch (const OutOfBudget&) {
-    unpin_all();
-    return;
-  } catch (...) {
-    unpin_all();
-    throw;
+    // Each is restored when it is used.
   }
-  for (ValueId id : wanted) {
-    lineage_[id].flags.kept = true;
-  }
-  replayer_.release(wanted);
-  unpin_all();
 }
 
 }  // namespace recoup::detail

@@ -47,20 +47,19 @@ void UserRequests::give_address(StorageId storage) {
   if (lineage_[first].escaped && !lineage_.has_consumers(first)) {
     return;  // a disowned value may have consumers
   }
-  const ValueId one[] = {first};
-  replayer_.acquire(one);
-  without_copy(first);
-  values_.make_non_recomputable(first, NoReplay::kEscaped);
-  values_.drain();
-  replayer_.release(one);
+  {
+    const Values::Hold held = replayer_.hold(first);
+    without_copy(first);
+    values_.make_non_recomputable(first, NoReplay::kEscaped);
+    values_.drain();
+  }
   freezer_.freeze_or_copy(storage, Freezer::OldVersion::kResident);
   // Restoring dependents may have spilled the value itself.
-  const ValueId now[] = {values_.current(storage)};
-  replayer_.acquire(now);
-  without_copy(now[0]);
-  lineage_[now[0]].escaped = true;
+  const ValueId now = values_.current(storage);
+  const Values::Hold held = replayer_.hold(now);
+  without_copy(now);
+  lineage_[now].escaped = true;
   values_.set_immovable(values_[storage], true);
-  replayer_.release(now);
   ++context_.stats.escapes;
 }
 
@@ -148,9 +147,9 @@ bool UserRequests::has_needed_dependents(StorageId storage) const {
 }
 
 PinTicket UserRequests::pin(StorageId storage) {
-  const ValueId one[] = {values_.current(storage)};
-  replayer_.acquire(one);
-  without_copy(one[0]);
+  Values::Hold hold = replayer_.hold(values_.current(storage));
+  without_copy(hold.id());
+  hold.release();  // unpin ends it
   HeldStorage& held = values_[storage];
   ++held.user_pins;
   values_.set_immovable(held, true);
@@ -170,8 +169,7 @@ void UserRequests::unpin(const PinTicket& ticket) noexcept {
   HeldStorage& storage = values_[ticket.storage];
   --storage.user_pins;
   values_.set_immovable(storage, storage.user_pins > 0 || lineage_[storage.current].escaped);
-  const ValueId one[] = {storage.current};
-  replayer_.release(one);
+  values_.release(storage.current);
 }
 
 void UserRequests::set_rule(StorageId storage, StorageRule rule) {
@@ -179,17 +177,18 @@ void UserRequests::set_rule(StorageId storage, StorageRule rule) {
   if (rule == StorageRule::kStays ? flags.stays : flags.off_tier) {
     return;
   }
-  const ValueId one[] = {values_.current(storage)};
-  replayer_.acquire(one);
-  if (rule == StorageRule::kStays) {
-    lineage_[one[0]].flags.stays = true;
-  } else {
-    lineage_[one[0]].flags.off_tier = true;
-    values_.set_spillable(one[0], false);
-    without_copy(one[0]);
+  const ValueId id = values_.current(storage);
+  {
+    const Values::Hold held = replayer_.hold(id);
+    if (rule == StorageRule::kStays) {
+      lineage_[id].flags.stays = true;
+    } else {
+      lineage_[id].flags.off_tier = true;
+      values_.set_spillable(id, false);
+      without_copy(id);
+    }
   }
-  replayer_.release(one);
-  candidates_.update(one[0]);
+  candidates_.update(id);
   if (context_.observer != nullptr) {
     context_.observer->on_rule(storage, rule);
   }
@@ -205,9 +204,10 @@ void UserRequests::materialize_all() {
   lineage_.for_each_value([&](ValueId, const Value& value) {
     live += value.storage.valid() && value.external == nullptr ? value.size : Bytes(0);
   });
-  std::vector<ValueId> held = to_get_back();
+  std::vector<ValueId> wanted = to_get_back();
+  std::vector<Values::Hold> held;
   try {
-    acquire_all(held);
+    held = hold_all(wanted);
   } catch (const OutOfBudget& error) {
     OutOfBudgetReport report = error.report();
     // Evicted values must be restored now, through all their ancestors.
@@ -227,7 +227,7 @@ void UserRequests::materialize_all() {
     }
     throw OutOfBudget(std::move(report));
   } catch (const std::exception&) {
-    keep_for_good(acquire_each(held));
+    keep_for_good(hold_each(wanted));
     throw;
   }
   keep_for_good(held);
@@ -245,17 +245,16 @@ std::vector<ValueId> UserRequests::to_get_back() const {
   return found;
 }
 
-void UserRequests::acquire_all(std::vector<ValueId>& held) {
+std::vector<Values::Hold> UserRequests::hold_all(std::vector<ValueId>& wanted) {
   try {
-    replayer_.acquire(held);
-    return;
+    return replayer_.hold(wanted);
   } catch (const OutOfBudget&) {
     if (!borrow_tier()) {
       throw;
     }
   }
-  held = to_get_back();
-  replayer_.acquire(held);
+  wanted = to_get_back();
+  return replayer_.hold(wanted);
 }
 
 bool UserRequests::borrow_tier() {
@@ -282,31 +281,28 @@ bool UserRequests::borrow_tier() {
 }
 
 // A value that cannot be acquired does not affect the others.
-std::vector<ValueId> UserRequests::acquire_each(std::span<const ValueId> values) {
-  std::vector<ValueId> acquired;
-  acquired.reserve(values.size());
+std::vector<Values::Hold> UserRequests::hold_each(std::span<const ValueId> values) {
+  std::vector<Values::Hold> held;
+  held.reserve(values.size());
   for (const ValueId id : values) {
     if (!lineage_.contains(id) || !lineage_[id].storage.valid()) {
       continue;  // it died on another thread meanwhile
     }
-    const ValueId one[] = {id};
     try {
-      replayer_.acquire(one);
-      acquired.push_back(id);
+      held.push_back(replayer_.hold(id));
     } catch (const std::exception&) {
       // The caller rethrows the first error.
     }
   }
-  return acquired;
+  return held;
 }
 
-void UserRequests::keep_for_good(std::span<const ValueId> acquired) {
-  for (ValueId id : acquired) {
-    values_.drop_copy(id);
-    values_.make_non_recomputable(id, NoReplay::kExit);
+void UserRequests::keep_for_good(const std::vector<Values::Hold>& held) {
+  for (const Values::Hold& each : held) {
+    values_.drop_copy(each.id());
+    values_.make_non_recomputable(each.id(), NoReplay::kExit);
   }
   values_.drain();
-  replayer_.release(acquired);
 }
 
 bool UserRequests::materialized() const {

@@ -93,16 +93,16 @@ class UserRequests {
 
  private:
   void give_address(StorageId storage);
-  // Acquires those values that can be acquired, and returns them.
-  std::vector<ValueId> acquire_each(std::span<const ValueId> values);
+  // Holds those values that can be held.
+  [[nodiscard]] std::vector<Values::Hold> hold_each(std::span<const ValueId> values);
   // The values of live storages that must be acquired to become resident and non-recomputable.
   [[nodiscard]] std::vector<ValueId> to_get_back() const;
   // Acquires the values. May enable a lent spill tier and then replace `held` by a longer list:
   // Note [Exits through a file].
-  void acquire_all(std::vector<ValueId>& held);
+  [[nodiscard]] std::vector<Values::Hold> hold_all(std::vector<ValueId>& wanted);
   [[nodiscard]] bool borrow_tier();
-  // Makes the acquired values non-recomputable and releases them.
-  void keep_for_good(std::span<const ValueId> acquired);
+  // Makes the values non-recomputable.
+  void keep_for_good(const std::vector<Values::Hold>& held);
   void without_copy(ValueId resident);
   [[nodiscard]] PinnedRow pinned_row(ValueId id, const Value& value) const;
 

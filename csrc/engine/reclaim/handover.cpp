@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "csrc/base/at_end.h"
 #include "csrc/base/check.h"
 
 namespace recoup::detail {
@@ -26,11 +27,10 @@ bool Handover::offer(ValueId id, std::optional<Bytes> asked) {
   }
   const std::optional<BlockId> block = pool_.allocate_at(offset, size);
   RECOUP_CHECK(block.has_value(), "the block of an evicted operand is in use");
-  context_.charges.add_kernel_block(size);
   value_ = id;
   nbytes_ = value.nbytes;
   offset_ = offset;
-  offered_ = *block;
+  offered_ = values_.charge_block(*block, size);
   return true;
 }
 
@@ -40,49 +40,27 @@ bool Handover::offer_one(std::span<const ValueId> ids, std::optional<Bytes> aske
 
 // The soft pin holds the value while it has no hard pin.
 void Handover::evict(ValueId id) {
-  values_.soft_pin(id);
+  const Values::SoftPin held = values_.pin_softly(id);
   values_.hard_unpin(id);
   context_.keep_bytes = true;
-  const auto pin_again = [&] {
+  const AtEnd pin_again([&] {
     context_.keep_bytes = false;
     values_.hard_pin(id);
-    values_.soft_unpin(id);
-  };
-  try {
-    if (context_.lineage[id].evictable()) {
-      evictor_.evict(id);
-    }
-  } catch (...) {
-    pin_again();
-    throw;
+  });
+  if (context_.lineage[id].evictable()) {
+    evictor_.evict(id);
   }
-  pin_again();
 }
 
 std::optional<BlockId> Handover::take(Bytes nbytes) {
-  if (!offered_.valid() || nbytes != nbytes_) {
+  if (!offered_ || nbytes != nbytes_) {
     return std::nullopt;
   }
-  context_.charges.remove_kernel_block(pool_.size(offered_));  // the allocation adds it again
-  taken_ = std::exchange(offered_, BlockId());
-  return taken_;
+  return taken_ = values_.take_over(std::move(offered_));
 }
 
 bool Handover::is_among(std::span<const BlockId> results) const {
   return !taken_.valid() || std::find(results.begin(), results.end(), taken_) != results.end();
-}
-
-void Handover::require_among(std::span<const BlockId> results,
-                             const OutOfBudgetReporter& reporter) {
-  if (is_among(results)) {
-    return;
-  }
-  for (const BlockId block : results) {
-    if (block.valid()) {
-      values_.free_kernel_block(block);
-    }
-  }
-  reporter.fail(Bytes(0), kNotTaken);
 }
 
 void Handover::end_well() {
@@ -91,11 +69,9 @@ void Handover::end_well() {
 }
 
 void Handover::end() {
-  if (offered_.valid()) {
-    values_.free_kernel_block(offered_);
-  }
+  offered_.reset();
   value_ = ValueId();
-  offered_ = taken_ = BlockId();
+  taken_ = BlockId();
 }
 
 }  // namespace recoup::detail

@@ -7,7 +7,6 @@
 #include "csrc/engine/base/op.h"
 #include "csrc/engine/reclaim/evictor.h"
 #include "csrc/engine/state/context.h"
-#include "csrc/engine/state/out_of_budget.h"
 #include "csrc/engine/state/values.h"
 
 namespace recoup::detail {
@@ -31,7 +30,8 @@ class Handover {
   [[nodiscard]] bool offer(ValueId id, std::optional<Bytes> asked);
   // Offers the first of these values that can be offered. False: none can.
   [[nodiscard]] bool offer_one(std::span<const ValueId> ids, std::optional<Bytes> asked);
-  // The block, for an allocation of as many bytes as the value has; nullopt: there is none.
+  // The block, for an allocation of as many bytes as the value has, which charges it; nullopt:
+  // there is none.
   [[nodiscard]] std::optional<BlockId> take(Bytes nbytes);
   // The value of the last offer, until end; invalid: there is none.
   [[nodiscard]] ValueId value() const { return value_; }
@@ -39,11 +39,9 @@ class Handover {
   // Where the value's bytes are, until they are overwritten.
   [[nodiscard]] PoolOffset offset() const { return offset_; }
   [[nodiscard]] bool taken() const { return taken_.valid(); }
-  // Whether one of these blocks is the one that was taken, or none was.
+  // Whether one of these blocks is the one that was taken, or none was. If not, the kernel may have
+  // overwritten bytes before it read them.
   [[nodiscard]] bool is_among(std::span<const BlockId> results) const;
-  // Frees the results and throws OutOfBudget if it is not: the kernel may have overwritten bytes
-  // before it read them.
-  void require_among(std::span<const BlockId> results, const OutOfBudgetReporter& reporter);
   // The kernel has ended. Frees the block if it has not been taken. `end_well`: the results are
   // right, and are counted.
   void end();
@@ -59,7 +57,7 @@ class Handover {
   ValueId value_;
   Bytes nbytes_{0};
   PoolOffset offset_;
-  BlockId offered_;  // invalid: it has been taken, or there is none
+  Values::KernelBlock offered_;  // empty: it has been taken, or there is none
   BlockId taken_;
 };
 

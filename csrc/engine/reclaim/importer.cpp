@@ -1,6 +1,7 @@
 #include "csrc/engine/reclaim/importer.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "csrc/engine/tier/async_copies.h"
 
@@ -67,16 +68,11 @@ std::vector<ValueId> Importer::importable() const {
 // False: neither the pool nor the tier has room, or the value has ended: see Spiller::take_slot.
 bool Importer::import(ValueId id) {
   const Bytes size = lineage_[id].size;
-  if (const auto block = block_for(size)) {
-    try {
-      copy_to(*block, id);
-    } catch (...) {
-      context_.pool.free(*block);
-      throw;
-    }
-    put(id, *block);
-  } else if (spiller_.write_outside(id)) {
-    spiller_.leave_outside(id);
+  if (NewBlock block = block_for(size)) {
+    copy_to(block.id(), id);
+    put(id, std::move(block));
+  } else if (Spiller::OutsideCopy copy = spiller_.write_outside(id)) {
+    spiller_.leave_outside(std::move(copy));
   } else {
     return false;
   }
@@ -84,10 +80,11 @@ bool Importer::import(ValueId id) {
   return true;
 }
 
-// nullopt: the budget or the pool has no room.
-std::optional<BlockId> Importer::block_for(Bytes size) {
-  return context_.shortfall(size) <= Bytes(0) ? context_.pool.allocate(size, Zone::kLow)
-                                              : std::nullopt;
+// Empty: the budget or the pool has no room.
+NewBlock Importer::block_for(Bytes size) {
+  const auto block = context_.shortfall(size) <= Bytes(0) ? context_.pool.allocate(size, Zone::kLow)
+                                                          : std::nullopt;
+  return block ? NewBlock(context_.pool, *block) : NewBlock();
 }
 
 void Importer::copy_to(BlockId block, ValueId id) {
@@ -97,10 +94,11 @@ void Importer::copy_to(BlockId block, ValueId id) {
   context_.device.copy(to, values_.location(id), lineage_[id].nbytes);
 }
 
-void Importer::put(ValueId id, BlockId block) {
-  values_.bring_in(id, block);
+void Importer::put(ValueId id, NewBlock block) {
+  const BlockId its = block.release();
+  values_.bring_in(id, its);
   if (context_.observer != nullptr) {
-    context_.observer->on_move(id, context_.pool.offset(block));
+    context_.observer->on_move(id, context_.pool.offset(its));
   }
 }
 
@@ -173,55 +171,34 @@ bool Importer::hold(const Group& group) const {
 // False, and nothing has changed: neither the pool nor the tier has room for all of them, or a
 // write failed.
 bool Importer::import_group(const Group& group) {
-  const std::vector<BlockId> blocks = blocks_for(group);
-  std::size_t copied = 0;
-  const auto undo = [&] {
-    for (const BlockId block : blocks) {
-      context_.pool.free(block);
+  std::vector<NewBlock> blocks = blocks_for(group);
+  std::vector<Spiller::OutsideCopy> copies;
+  for (std::size_t i = 0; i < group.size(); ++i) {
+    if (!blocks.empty()) {
+      copy_to(blocks[i].id(), group[i]);
+    } else if (!copies.emplace_back(spiller_.write_outside(group[i]))) {
+      return false;
     }
-    for (std::size_t i = 0; blocks.empty() && i < copied; ++i) {
-      spiller_.drop_outside(group[i]);
-    }
-  };
-  try {
-    for (const BlockId block : blocks) {
-      copy_to(block, group[copied++]);
-    }
-    while (copied < group.size() && spiller_.write_outside(group[copied])) {
-      ++copied;
-    }
-    context_.device.wait_for_outside();  // the device may release the memory without a wait
-  } catch (...) {
-    undo();
-    throw;
   }
-  if (copied < group.size()) {
-    undo();
-    return false;
-  }
+  context_.device.wait_for_outside();  // the device may release the memory without a wait
   for (std::size_t i = 0; i < group.size(); ++i) {
     count(lineage_[group[i]].size);
     if (blocks.empty()) {
-      spiller_.leave_outside(group[i]);
+      spiller_.leave_outside(std::move(copies[i]));
     } else {
-      put(group[i], blocks[i]);
+      put(group[i], std::move(blocks[i]));
     }
   }
   return true;
 }
 
 // A block for each of them; empty: the pool has no room.
-std::vector<BlockId> Importer::blocks_for(const Group& group) {
-  std::vector<BlockId> blocks;
+std::vector<NewBlock> Importer::blocks_for(const Group& group) {
+  std::vector<NewBlock> blocks;
   for (const ValueId id : group) {
-    const auto block = block_for(lineage_[id].size);
-    if (!block) {
-      for (const BlockId each : blocks) {
-        context_.pool.free(each);
-      }
+    if (!blocks.emplace_back(block_for(lineage_[id].size))) {
       return {};
     }
-    blocks.push_back(*block);
   }
   return blocks;
 }

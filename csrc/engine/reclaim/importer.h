@@ -57,16 +57,16 @@ class Importer {
   [[nodiscard]] bool used_by_op(const Value& value) const;
   [[nodiscard]] std::vector<ValueId> importable() const;
   [[nodiscard]] bool import(ValueId id);
-  [[nodiscard]] std::optional<BlockId> block_for(Bytes size);
+  [[nodiscard]] NewBlock block_for(Bytes size);
   void copy_to(BlockId block, ValueId id);
-  void put(ValueId id, BlockId block);
+  void put(ValueId id, NewBlock block);
   void count(Bytes size);
 
   [[nodiscard]] std::map<SegmentId, Segment> segments() const;
   [[nodiscard]] bool import_segments();
   [[nodiscard]] bool hold(const Group& group) const;
   [[nodiscard]] bool import_group(const Group& group);
-  [[nodiscard]] std::vector<BlockId> blocks_for(const Group& group);
+  [[nodiscard]] std::vector<NewBlock> blocks_for(const Group& group);
   void take_segment(SegmentId segment);
 
   Context& context_;

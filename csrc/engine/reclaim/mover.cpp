@@ -118,21 +118,22 @@ void Mover::place_low(StorageId id) {
   if (context_.shortfall(value.size) > Bytes(0)) {
     return;  // both copies exist for a moment
   }
-  const auto low = pool_.allocate(value.size, Zone::kLow);
-  if (!low) {
+  const auto found = pool_.allocate(value.size, Zone::kLow);
+  if (!found) {
     return;
   }
-  pages_.touch(pool_.offset(*low), value.size);
+  NewBlock low(pool_, *found);
+  pages_.touch(pool_.offset(*found), value.size);
   context_.count_peak();
   BlockId before;
-  if (pool_.offset(*low) < pool_.offset(value.block)) {
+  if (pool_.offset(*found) < pool_.offset(value.block)) {
     const Timer timer(context_.stats.move_ns);
-    before = relocate(id, *low);
+    before = relocate(id, *found);
   }
   if (!before.valid()) {
-    pool_.free(*low);
     return;
   }
+  low.release();
   values_.free_bytes(before);
   ++context_.stats.moves;
   context_.stats.moved_bytes += value.size.count();

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "csrc/base/at_end.h"
 #include "csrc/base/check.h"
 #include "csrc/engine/tier/async_copies.h"
 #include "csrc/pool/compactor.h"
@@ -20,6 +21,7 @@ constexpr const char* kInPieces = "the bytes are free, but not in one piece";
 Room::Room(Context& context, const Parts& parts)
     : context_(context),
       pool_(context.pool),
+      values_(parts.values),
       non_recomputables_(parts.non_recomputables),
       pages_(parts.pages),
       evictor_(parts.evictor),
@@ -37,7 +39,7 @@ void Room::set_replay(const WaitingReplay* replay) {
   context_.replaying = replay != nullptr;
 }
 
-BlockId Room::take_block(Bytes nbytes, std::optional<PoolOffset> at) {
+Values::KernelBlock Room::take_block(Bytes nbytes, std::optional<PoolOffset> at) {
   Stats& stats = context_.stats;
   ++stats.allocations;
   const Bytes size = pool_.round_up(nbytes);
@@ -64,7 +66,7 @@ BlockId Room::take_block(Bytes nbytes, std::optional<PoolOffset> at) {
   if (pool_.offset(*block) + size > context_.pool_end()) [[unlikely]] {
     placed_beyond_ += size;
   }
-  context_.charges.add_kernel_block(size);
+  Values::KernelBlock taken = values_.charge_block(*block, size);
   pages_.touch(pool_.offset(*block), size);
   if (stats.evictions > evictions) {
     ++stats.pressed_allocations;
@@ -72,7 +74,7 @@ BlockId Room::take_block(Bytes nbytes, std::optional<PoolOffset> at) {
   }
   context_.count_peak();
   RECOUP_CHECK(context_.charged() <= context_.budget);
-  return *block;
+  return taken;
 }
 
 std::optional<BlockId> Room::find_block(Bytes size) {
@@ -314,14 +316,16 @@ bool Room::defragment(std::span<const ValueId> pinned, Bytes need) {
   for (ValueId id : pinned) {
     --context_.lineage[id].fixed;
   }
+  const AtEnd fix_again([&] {
+    for (ValueId id : pinned) {
+      ++context_.lineage[id].fixed;
+    }
+  });
   const auto missing = [&] { return context_.shortfall(need); };
   // The slide below makes the free bytes contiguous.
   while (missing() > Bytes(0) && free_some(missing())) {
   }
   mover_.slide();
-  for (ValueId id : pinned) {
-    ++context_.lineage[id].fixed;
-  }
   return missing() <= Bytes(0);
 }
 

@@ -60,7 +60,8 @@ class Room {
 
   // A block without an owner, for a kernel. `at`: its offset, where the pool must be free. Throws
   // OutOfBudget.
-  BlockId take_block(Bytes nbytes, std::optional<PoolOffset> at = std::nullopt);
+  [[nodiscard]] Values::KernelBlock take_block(Bytes nbytes,
+                                               std::optional<PoolOffset> at = std::nullopt);
   // Charges bytes outside the pool, where no address matters. Throws OutOfBudget.
   void charge_external(Bytes size);
   // Evicts until `need` bytes are free, if possible, and slides all movable blocks to one side.
@@ -115,6 +116,7 @@ class Room {
 
   Context& context_;
   Pool& pool_;
+  Values& values_;
   NonRecomputables& non_recomputables_;
   Pages& pages_;
   Evictor& evictor_;

@@ -1,5 +1,7 @@
 #include "csrc/engine/replay/freezer.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "csrc/lineage/neighborhood.h"
@@ -19,25 +21,17 @@ Freezer::Freezer(Context& context, const Parts& parts)
 
 // Gives the storage a new value in place; the old value gets a private copy.
 void Freezer::keep_copy(ValueId source) {
-  const ValueId one[] = {source};
-  replayer_.acquire(one);
-  BlockId copy;
-  try {
-    copy = room_.take_block(lineage_[source].nbytes);
-  } catch (...) {
-    replayer_.release(source);
-    throw;
-  }
-  context_.device.copy(context_.pool.offset(copy), values_.location(source),
+  const Values::Hold held = replayer_.hold(source);
+  Values::KernelBlock copy = room_.take_block(lineage_[source].nbytes);
+  context_.device.copy(context_.pool.offset(copy.id()), values_.location(source),
                        lineage_[source].nbytes);
   const Tick last_access = lineage_[source].last_access;
   const bool writing = std::exchange(lineage_[source].writing, false);
   Value& now = lineage_[values_.add_version(lineage_[source].storage)];
   now.last_access = last_access;
   now.writing = writing;
-  values_.give_copy(source, copy);
+  values_.give_copy(source, std::move(copy));
   ++context_.stats.old_version_copies;
-  replayer_.release(source);
 }
 
 void Freezer::freeze_or_copy(StorageId storage, OldVersion old) {
@@ -131,27 +125,21 @@ bool Freezer::keep_old(ValueId source, OldVersion old) {
 }
 
 void Freezer::restore_and_freeze(ValueId source, const Effort& effort) {
-  std::vector<ValueId> held;
-  try {
-    restore_dependents(source, effort, held);
-  } catch (...) {
-    replayer_.release(held);
-    throw;
-  }
+  const std::vector<Values::Hold> held = restore_dependents(source, effort);
   non_recomputables_.freeze(source);
-  replayer_.release(held);
 }
 
 // Makes resident, and pins, all dependents of a non-recomputable value that the user holds.
 // Restoring some of them may evict others, or uncover dependents beyond them, so this is repeated
 // until none is missing. It ends because restored values stay.
-void Freezer::restore_dependents(ValueId source, const Effort& effort, std::vector<ValueId>& held) {
+std::vector<Values::Hold> Freezer::restore_dependents(ValueId source, const Effort& effort) {
+  std::vector<Values::Hold> held;
   Effort left = effort;
   for (;;) {
     const Dependents found =
         non_recomputables_.dependents(source, NonRecomputables::Reach::kPastDead);
     if (found.needed.empty()) {
-      return;
+      return held;
     }
     std::vector<ValueId> wanted = found.needed;
     for (ValueId id : found.resident) {
@@ -160,9 +148,8 @@ void Freezer::restore_dependents(ValueId source, const Effort& effort, std::vect
       }
     }
     const Nanoseconds before(context_.stats.replay_cost_ns);
-    replayer_.acquire(wanted, left);
+    std::ranges::move(replayer_.hold(wanted, left), std::back_inserter(held));
     left.most -= Nanoseconds(context_.stats.replay_cost_ns) - before;
-    held.insert(held.end(), wanted.begin(), wanted.end());
   }
 }
 
@@ -181,16 +168,15 @@ void Freezer::restore_dependents(ValueId source, const Effort& effort, std::vect
 // convolution). Nor is a gradient to which autograd adds that of another branch: it is changed
 // once, and was computed.
 void Freezer::make_state(StorageId storage) {
-  const ValueId one[] = {values_.current(storage)};
-  const Value& value = lineage_[one[0]];
+  const ValueId id = values_.current(storage);
+  const Value& value = lineage_[id];
   if (!value.recomputable() || !value.flags.was_read ||
       !(value.flags.from_nothing || value.flags.changed)) {
     return;
   }
-  replayer_.acquire(one);
-  values_.make_non_recomputable(one[0], NoReplay::kState);
+  const Values::Hold held = replayer_.hold(id);
+  values_.make_non_recomputable(id, NoReplay::kState);
   values_.drain();
-  replayer_.release(one);
 }
 
 void Freezer::before_write(StorageId storage, OldVersion old) {
@@ -212,12 +198,6 @@ bool Freezer::start_writing(std::span<const StorageId> storages) {
     lineage_[values_.current(storage)].writing = true;
   }
   return true;
-}
-
-void Freezer::stop_writing(std::span<const StorageId> storages) noexcept {
-  for (StorageId storage : storages) {
-    lineage_[values_.current(storage)].writing = false;
-  }
 }
 
 }  // namespace recoup::detail

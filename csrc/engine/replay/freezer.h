@@ -59,14 +59,12 @@ class Freezer {
   // Marks the storages as written by a kernel that is about to run. False: one of them needs
   // before_write again, with nothing pinned.
   [[nodiscard]] bool start_writing(std::span<const StorageId> storages);
-  // The kernel does not run after all.
-  void stop_writing(std::span<const StorageId> storages) noexcept;
 
  private:
   bool keep_old(ValueId source, OldVersion old);
   bool restore_cheaply(ValueId source, const std::vector<ValueId>& needed);
   void restore_and_freeze(ValueId source, const Effort& effort);
-  void restore_dependents(ValueId source, const Effort& effort, std::vector<ValueId>& held);
+  [[nodiscard]] std::vector<Values::Hold> restore_dependents(ValueId source, const Effort& effort);
   void keep_copy(ValueId source);
 
   Context& context_;

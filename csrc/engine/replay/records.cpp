@@ -25,17 +25,17 @@ void Records::copy_before_write(std::span<const StorageId> storages) {
       continue;
     }
     enough_.allocate(value.size);
-    const BlockId fresh = room_.take_block(value.size);
-    values_[id].before_write = mover_.relocate(id, fresh);
-    if (!values_[id].before_write.valid()) {
-      values_.free_kernel_block(fresh);
+    Values::KernelBlock fresh = room_.take_block(value.size);
+    values_[id].before_write = mover_.relocate(id, fresh.id());
+    if (values_[id].before_write.valid()) {
+      fresh.release();  // the storage owns it, and the old block is charged in its place
     }
   }
 }
 
 void Records::discard_copies(std::span<const StorageId> storages) noexcept {
   for (StorageId id : storages) {
-    values_.discard_copy(values_[id]);
+    values_.take_copy(values_[id]).reset();
   }
 }
 
@@ -63,10 +63,10 @@ void Records::supersede(StorageId id, OpId op, bool overwritten, NoReplay why) {
     values_.made(before);
     values_.drop_copy(before);
     touch(before);
-    values_.discard_copy(storage);
+    values_.take_copy(storage).reset();
     return;
   }
-  const BlockId copy = std::exchange(storage.before_write, BlockId());
+  Values::KernelBlock copy = values_.take_copy(storage);
   const ValueId after = values_.add_version(id);
   if (op.valid()) {
     lineage_.add_written(op, {.before = overwritten ? ValueId() : before,
@@ -82,11 +82,12 @@ void Records::supersede(StorageId id, OpId op, bool overwritten, NoReplay why) {
     lineage_[after].flags.why = why;
   }
   candidates_.update_cost(after);
-  if (copy.valid()) {
-    values_.give_copy(before, copy);
+  const bool copied = static_cast<bool>(copy);
+  if (copied) {
+    values_.give_copy(before, std::move(copy));
   }
   const bool was_source = !lineage_[before].recomputable();
-  if (copy.valid() && !was_source) {
+  if (copied && !was_source) {
     candidates_.update(before);
   } else if (lineage_[before].slot.valid() && lineage_.has_consumers(before)) {
     values_.transition(before, Residency::kSpilled);

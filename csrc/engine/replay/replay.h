@@ -56,8 +56,9 @@ class Replay final : public WaitingReplay {
     kAsGiven,        // Note [Other tries]
     kPinned,         // as given, with all resident inputs pinned hard: DTR's recursion
   };
-  // Adds the dead sources that were read to `dead_sources`: Note [Dead sources] may free them
-  // afterwards. The cost is bounded by `most` and by Options::max_replay_ratio.
+  // The parts must outlive this object. Adds the dead sources that were read to `dead_sources`:
+  // Note [Dead sources] may free them afterwards. The cost is bounded by `most` and by
+  // Options::max_replay_ratio.
   Replay(const Parts& parts, std::vector<ValueId>& dead_sources, Order order, Nanoseconds most);
   ~Replay() override;
   Replay(const Replay&) = delete;
@@ -72,10 +73,10 @@ class Replay final : public WaitingReplay {
  private:
   struct Input {
     ValueId value;
-    Bytes key;             // room that its replay needs - its size
-    bool evicted = false;  // not resident when the frame was pushed
-    bool soft = false;     // holds a soft pin
-    bool secured = false;  // holds a hard pin
+    Bytes key;               // room that its replay needs - its size
+    bool evicted = false;    // not resident when the frame was pushed
+    Values::SoftPin soft{};  // until it is secured
+    Values::HardPin hard{};  // from then on
   };
   struct Frame {
     OpId op;         // invalid for the outermost
@@ -90,36 +91,17 @@ class Replay final : public WaitingReplay {
   void run_top();
   void pop();
   void drop_passed(const Input& input);
-  // A block that stands for a written storage in a replay.
-  struct Buffer {
-    BlockId block;
-    ValueId from;  // the value whose block was handed over; invalid: a fresh block
-  };
   void execute(OpId op);
-  void place(OpId op);
-  class ReplayedKernel;
-  void execute_in_budget(OpId op);
-  void execute_once(OpId op);
-  void drop_handed_over(OpId op);
-  void learn_cost(const Measurement& measured);
   void charge_cost(OpId op);
-  void fill_buffers(OpId op, std::vector<Buffer>& buffers);
-  void put_back(OpId op, std::span<const BlockId> fresh);
-  [[nodiscard]] bool may_hand_over(OpId op, ValueId before) const;
   // The room that a replay of `op` needs, memoized: Note [Replay order].
   Bytes room_of(OpId op);
   Bytes room_of_one(OpId op) const;
 
+  const Parts& parts_;
   Context& context_;
   Lineage& lineage_;
   Values& values_;
   Room& room_;
-  Evictor& evictor_;
-  Verifier& verifier_;
-  Disturber& disturber_;
-  Handover& handover_;
-  const Attempts& attempts_;
-  const OutOfBudgetReporter& reporter_;
   Order order_;
   Nanoseconds most_;
   std::vector<Frame> frames_;

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <iterator>
 
+#include "csrc/base/at_end.h"
 #include "recoup/errors.h"
 
 namespace recoup::detail {
@@ -23,10 +24,14 @@ void Replayer::acquire(std::span<const ValueId> values, const Effort& effort) {
   }
 }
 
-void Replayer::release(std::span<const ValueId> values) noexcept {
+std::vector<Values::Hold> Replayer::hold(std::span<const ValueId> values, const Effort& effort) {
+  std::vector<Values::Hold> held;
+  held.reserve(values.size());
+  acquire(values, effort);
   for (ValueId id : values) {
-    release(id);
+    held.emplace_back(parts_.values, id);
   }
+  return held;
 }
 
 // Restores the values, and pins each once.
@@ -38,22 +43,16 @@ void Replayer::bring_back(std::span<const ValueId> values, const Effort& effort)
   };
   const Nanoseconds others_before = others();
   std::vector<ValueId> dead_sources;
-  const auto add_time = [&] {
+  const AtEnd add_time([&] {
     const Nanoseconds elapsed = std::chrono::steady_clock::now() - start;
     context.stats.replay_ns += (elapsed - (others() - others_before)).count();
-  };
-  try {
-    replay(values, effort, dead_sources);
-  } catch (...) {
-    add_time();
-    throw;
-  }
+  });
+  replay(values, effort, dead_sources);
   for (ValueId id : dead_sources) {
     if (context.lineage.contains(id)) {
       non_recomputables_.consider(id);
     }
   }
-  add_time();
 }
 
 // Note [Other tries] in replay.h.

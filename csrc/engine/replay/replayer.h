@@ -24,12 +24,14 @@ class Replayer {
 
   // Makes the values resident by replays and fetches, and pins each once, in place. All or nothing.
   // Throws OutOfBudget, and what kernels throw.
+  // Values::release ends one of these pins.
   void acquire(std::span<const ValueId> values, const Effort& effort = {});
-  void release(std::span<const ValueId> values) noexcept;
-  void release(ValueId id) noexcept {
-    Value& value = parts_.context.lineage[id];
-    --value.fixed;
-    parts_.values.hard_unpin(id, value);
+  // Pins them for as long as the handles exist.
+  [[nodiscard]] std::vector<Values::Hold> hold(std::span<const ValueId> values,
+                                               const Effort& effort = {});
+  [[nodiscard]] Values::Hold hold(ValueId id) {
+    acquire({&id, 1});
+    return {parts_.values, id};
   }
 
  private:

@@ -11,23 +11,13 @@ class Hidden {
  public:
   // The argument must outlive this object.
   explicit Hidden(Values& values) : values_(values) {}
-  ~Hidden() {
-    for (const ValueId id : ids_) {
-      values_.soft_unpin(id);
-    }
-  }
-  Hidden(const Hidden&) = delete;
-  Hidden& operator=(const Hidden&) = delete;
 
-  void hide(ValueId id) {
-    ids_.push_back(id);
-    values_.soft_pin(id);
-  }
-  [[nodiscard]] std::size_t count() const { return ids_.size(); }
+  void hide(ValueId id) { pins_.push_back(values_.pin_softly(id)); }
+  [[nodiscard]] std::size_t count() const { return pins_.size(); }
 
  private:
   Values& values_;
-  std::vector<ValueId> ids_;
+  std::vector<Values::SoftPin> pins_;
 };
 
 }  // namespace recoup::detail

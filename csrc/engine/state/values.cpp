@@ -292,17 +292,15 @@ void Values::free_kernel_block(BlockId block) {
   free_bytes(block);
 }
 
-void Values::give_block(ValueId id, BlockId block) {
+void Values::give_block(ValueId id, KernelBlock block) {
   if (!id.valid() || !lineage_[id].evicted() ||
       (context_.options.usefulness && !lineage_[id].needed())) {
-    free_kernel_block(block);
     return;
   }
-  RECOUP_CHECK(pool_.view(block).size == lineage_[id].size, "a replay made ",
-               pool_.view(block).size.count(), " bytes where the op made ",
-               lineage_[id].size.count());
-  charges_.remove_kernel_block(lineage_[id].size);
-  transition(id, Residency::kResident, block);
+  const Bytes size = pool_.size(block.id());
+  RECOUP_CHECK(size == lineage_[id].size, "a replay made ", size.count(),
+               " bytes where the op made ", lineage_[id].size.count());
+  transition(id, Residency::kResident, take_over(std::move(block)));
   lineage_[id].last_access = context_.now;
   candidates_.touch(id);
 }
@@ -312,8 +310,7 @@ void Values::give_block(ValueId id, BlockId block) {
 void Values::hand_over(ValueId from, ValueId to) {
   const BlockId block = std::exchange(lineage_[from].block, BlockId());
   pool_.set_owner(block, ValueId());
-  charges_.add_kernel_block(lineage_[from].size);
-  give_block(to, block);
+  give_block(to, charge_block(block, lineage_[from].size));
   transition(from, Residency::kEvicted);
 }
 
@@ -353,11 +350,10 @@ ValueId Values::add_version(StorageId id) {
   return after;
 }
 
-void Values::give_copy(ValueId before, BlockId block) {
+void Values::give_copy(ValueId before, KernelBlock block) {
   Value& value = lineage_[before];
-  value.block = block;
-  charges_.remove_kernel_block(value.size);
-  pool_.set_owner(block, before);
+  value.block = take_over(std::move(block));
+  pool_.set_owner(value.block, before);
   count_dead_source(before);
   candidates_.update(before, value);
 }

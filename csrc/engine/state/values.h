@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "csrc/base/handle.h"
 #include "csrc/engine/base/held_storage.h"
 #include "csrc/engine/base/op.h"
 #include "csrc/engine/base/schedule_hooks.h"
@@ -88,6 +89,24 @@ class Values {
   }
   void soft_pin(ValueId id);
   void soft_unpin(ValueId id);
+  // Ends a hard pin that also kept the value in place.
+  void release(ValueId id) noexcept {
+    Value& value = lineage_[id];
+    --value.fixed;
+    hard_unpin(id, value);
+  }
+  using HardPin = Handle<Values, ValueId, &Values::hard_unpin>;
+  using SoftPin = Handle<Values, ValueId, &Values::soft_unpin>;
+  // A hard pin that keeps the value in place: see Replayer::hold.
+  using Hold = Handle<Values, ValueId, &Values::release>;
+  [[nodiscard]] HardPin pin_hard(ValueId id) {
+    hard_pin(id);
+    return {*this, id};
+  }
+  [[nodiscard]] SoftPin pin_softly(ValueId id) {
+    soft_pin(id);
+    return {*this, id};
+  }
 
   // ---- the end of a value ----
   // Frees the value if it is not needed, and all that becomes unneeded by that.
@@ -144,20 +163,32 @@ class Values {
   // ---- the bytes of values ----
   // Makes a new value the current one of the storage.
   ValueId add_version(StorageId storage);
-  // Gives a kernel-held block to an evicted value that is needed; else frees the block.
-  void give_block(ValueId id, BlockId block);
+  // Frees a block that a kernel held.
+  void free_kernel_block(BlockId block);
+  // A block of the pool that is charged and has no owner, as long as this object holds it.
+  using KernelBlock = Handle<Values, BlockId, &Values::free_kernel_block>;
+  // Charges a block that was just allocated.
+  [[nodiscard]] KernelBlock charge_block(BlockId block, Bytes size) {
+    charges_.add_kernel_block(size);
+    return {*this, block};
+  }
+  // Ends the charge of a block that gets an owner, or is charged again.
+  BlockId take_over(KernelBlock block) {
+    charges_.remove_kernel_block(pool_.size(block.id()));
+    return block.release();
+  }
+  // Gives a block to an evicted value that is needed; else frees the block.
+  void give_block(ValueId id, KernelBlock block);
   // Gives the block of `from` to `to` by the same rule, and evicts `from`.
   void hand_over(ValueId from, ValueId to);
   // Gives an old version, which has no storage, a block with a copy of its bytes.
-  void give_copy(ValueId before, BlockId block);
-  // Note [Copy on write]: frees the block with the old content, if there is one.
-  void discard_copy(HeldStorage& storage) noexcept {
-    if (storage.before_write.valid()) {
-      free_kernel_block(std::exchange(storage.before_write, BlockId()));
-    }
+  void give_copy(ValueId before, KernelBlock block);
+  // Note [Copy on write]: the block with the old content, if there is one. The storage has none
+  // from now on.
+  KernelBlock take_copy(HeldStorage& storage) noexcept {
+    const BlockId block = std::exchange(storage.before_write, BlockId());
+    return block.valid() ? KernelBlock(*this, block) : KernelBlock();
   }
-  // Frees a block that a kernel held.
-  void free_kernel_block(BlockId block);
   // Frees a block in the pool only. The caller updates the charges.
   void free_bytes(BlockId block);
 

@@ -1,6 +1,7 @@
 #include "csrc/engine/tier/async_copies.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "csrc/base/check.h"
 #include "csrc/base/strings.h"
@@ -87,15 +88,14 @@ bool AsyncCopies::write(ValueId id, BlockId slot) {
   return true;
 }
 
-void AsyncCopies::read(ValueId id, BlockId block) {
+void AsyncCopies::read(ValueId id, Values::KernelBlock block) {
   const Timer timer(context_.stats.fetch_ns, &waits_of_op().fetch_ns);
   const Value& value = lineage_[id];
-  RECOUP_CHECK(value.spilled() && context_.pool.size(block) == value.size);
+  RECOUP_CHECK(value.spilled() && context_.pool.size(block.id()) == value.size);
   copy_now(tier_.read_cost(value.size));
-  start_read(id, block);
+  start_read(id, block.id());
   finish_read(id);
-  context_.charges.remove_kernel_block(value.size);
-  make_resident(id, block);
+  make_resident(id, values_.take_over(std::move(block)));
 }
 
 void AsyncCopies::make_resident(ValueId id, BlockId block) {
@@ -109,34 +109,37 @@ void AsyncCopies::make_resident(ValueId id, BlockId block) {
   values_.count_dead_source(id);
 }
 
-void AsyncCopies::begin_write(ValueId id, BlockId slot) {
+void AsyncCopies::begin_write(ValueId id, Tier::Slot slot) {
   Value& value = lineage_[id];
   RECOUP_CHECK(value.evictable() && !value.copying && !value.slot.valid());
-  values_.hard_pin(id);
+  Values::HardPin pin = values_.pin_hard(id);
   ++value.fixed;
-  value.slot = slot;
-  begin({.value = id, .block = {}, .left = tier_.write_cost(value.size)});
-  start_write(id, slot);
+  value.slot = slot.release();
+  begin({.value = id, .block = {}, .left = tier_.write_cost(value.size), .pin = std::move(pin)});
+  start_write(id, value.slot);
 }
 
-void AsyncCopies::begin_read(ValueId id, BlockId block) {
+void AsyncCopies::begin_read(ValueId id, NewBlock block) {
   const Value& value = lineage_[id];
-  RECOUP_CHECK(value.spilled() && !value.copying && context_.pool.size(block) == value.size);
-  values_.hard_pin(id);
+  RECOUP_CHECK(value.spilled() && !value.copying && context_.pool.size(block.id()) == value.size);
+  Values::HardPin pin = values_.pin_hard(id);
   context_.charges.ahead += value.size;
   ++context_.charges.ahead_blocks;
-  begin({.value = id, .block = block, .left = tier_.read_cost(value.size)});
-  start_read(id, block);
+  begin({.value = id,
+         .block = block.id(),
+         .left = tier_.read_cost(value.size),
+         .pin = std::move(pin)});
+  start_read(id, block.release());
 }
 
-void AsyncCopies::begin(const Copy& copy) {
+void AsyncCopies::begin(Copy copy) {
   advance();
   lineage_[copy.value].copying = true;
   context_.stats.copy_time_ns += copy.left.count();
   context_.stats.spill_cost_ns +=
       static_cast<std::int64_t>(kProcessorShare * static_cast<double>(copy.left.count()));
   writes_ += copy.block.valid() ? 0U : 1U;
-  copies_.push_back(copy);
+  copies_.push_back(std::move(copy));
 }
 
 Bytes AsyncCopies::in_writing() const {
@@ -196,7 +199,7 @@ Nanoseconds AsyncCopies::time_left() {
 }
 
 void AsyncCopies::finish_at(std::size_t index) {
-  const Copy copy = copies_[index];
+  const Copy copy = std::move(copies_[index]);
   copies_.erase(copies_.begin() + static_cast<std::ptrdiff_t>(index));
   writes_ -= copy.block.valid() ? 0U : 1U;
   wait_for(copy.left);
@@ -220,7 +223,6 @@ void AsyncCopies::end_write(ValueId id) {
     close();
   }
   --lineage_[id].fixed;
-  values_.hard_unpin(id);
 }
 
 // A failed read is no error here: the value stays spilled, and the op that needs it reads it again
@@ -237,7 +239,6 @@ void AsyncCopies::end_read(ValueId id, BlockId block) {
   } catch (const std::exception&) {
     values_.free_bytes(block);
   }
-  values_.hard_unpin(id);
 }
 
 // After one failure the tier is not written any more.

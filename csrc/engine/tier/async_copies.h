@@ -32,15 +32,15 @@ class AsyncCopies final : public CopyWait {
   // ---- synchronous copies ----
   // Writes a value's bytes to a slot. False: the write failed, and the tier is closed.
   [[nodiscard]] bool write(ValueId id, BlockId slot);
-  // Reads a spilled value into a kernel-held block, which the value owns afterwards. Throws what
-  // the device throws; nothing has changed then.
-  void read(ValueId id, BlockId block);
+  // Reads a spilled value into a block, which the value owns afterwards. Throws what the device
+  // throws; the value has not changed then.
+  void read(ValueId id, Values::KernelBlock block);
 
   // ---- async copies ----
   // Begins to write a resident, unpinned value. It owns the slot from now on.
-  void begin_write(ValueId id, BlockId slot);
+  void begin_write(ValueId id, Tier::Slot slot);
   // Begins to read a spilled value into a block without an owner.
-  void begin_read(ValueId id, BlockId block);
+  void begin_read(ValueId id, NewBlock block);
   [[nodiscard]] bool any() const { return !copies_.empty(); }
   [[nodiscard]] bool writing() const { return writes_ > 0; }
   [[nodiscard]] std::size_t writes() const { return writes_; }
@@ -65,9 +65,10 @@ class AsyncCopies final : public CopyWait {
     ValueId value;
     BlockId block;  // destination of a read; invalid for a write
     Nanoseconds left{0};
+    Values::HardPin pin;
   };
 
-  void begin(const Copy& copy);
+  void begin(Copy copy);
   void advance();
   void finish_at(std::size_t index);
   void end_write(ValueId id);

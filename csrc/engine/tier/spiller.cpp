@@ -44,17 +44,19 @@ bool Spiller::spill(ValueId id) {
   return true;
 }
 
-void Spiller::leave_outside(ValueId id) {
+void Spiller::leave_outside(OutsideCopy copy) {
+  const ValueId id = copy.release();
   values_.leave_outside(id);
   keep(id);
 }
 
 bool Spiller::begin_write(ValueId id) {
-  const std::optional<BlockId> slot = take_slot(id);
-  if (slot) {
-    copies_.begin_write(id, *slot);
+  Tier::Slot slot = take_slot(id);
+  const bool taken = static_cast<bool>(slot);
+  if (taken) {
+    copies_.begin_write(id, std::move(slot));
   }
-  return slot.has_value();
+  return taken;
 }
 
 bool Spiller::save(ValueId id) {
@@ -77,22 +79,11 @@ bool Spiller::copy(ValueId id) {
 }
 
 bool Spiller::write(ValueId id) {
-  const std::optional<BlockId> slot = take_slot(id);
-  if (!slot) {
+  Tier::Slot slot = take_slot(id);
+  if (!slot || !copies_.write(id, slot.id())) {
     return false;
   }
-  bool written = false;
-  try {
-    written = copies_.write(id, *slot);
-  } catch (...) {
-    tier_.give_back(*slot);
-    throw;
-  }
-  if (!written) {
-    tier_.give_back(*slot);
-    return false;
-  }
-  lineage_[id].slot = *slot;
+  lineage_[id].slot = slot.release();
   return true;
 }
 
@@ -103,9 +94,9 @@ bool Spiller::has_room(Bytes nbytes) const {
 
 // If the tier is full, copies of resident values are freed: they are worth less. A value that only
 // its copy held ends with it, and with it may end what it was computed from: this value.
-std::optional<BlockId> Spiller::take_slot(ValueId id) {
+Tier::Slot Spiller::take_slot(ValueId id) {
   if (!tier_.open()) {
-    return std::nullopt;
+    return {};
   }
   const Bytes nbytes = lineage_[id].size;
   const bool source = !lineage_[id].recomputable();
@@ -113,12 +104,12 @@ std::optional<BlockId> Spiller::take_slot(ValueId id) {
     drop_copies(nbytes);
     if (!tier_.has_room(nbytes) && copies_.wait_for_all()) {
       if (!lineage_.contains(id)) {
-        return std::nullopt;
+        return {};
       }
       drop_copies(nbytes);
     }
   }
-  return tier_.open() ? tier_.take(nbytes, source) : std::nullopt;
+  return tier_.open() ? tier_.take(nbytes, source) : Tier::Slot();
 }
 
 void Spiller::drop_all_copies() {

@@ -21,12 +21,15 @@ class Spiller {
   // non-recomputable value is not evictable any more; or its storage refused, and the value is
   // disowned.
   bool spill(ValueId id);
-  // Spills a value whose bytes are outside the pool, in two steps: the first writes it, and
-  // returns false if that is impossible; the second frees its bytes.
-  [[nodiscard]] bool write_outside(ValueId id) { return write(id); }
-  void leave_outside(ValueId id);
-  // Undoes the first step.
   void drop_outside(ValueId id) { values_.drop_copy(id); }
+  // The tier's copy of a value whose bytes are outside the pool. It is dropped with this object.
+  using OutsideCopy = Handle<Spiller, ValueId, &Spiller::drop_outside>;
+  // Spills a value whose bytes are outside the pool, in two steps: the first writes it, and
+  // returns an empty handle if that is impossible; the second frees its bytes.
+  [[nodiscard]] OutsideCopy write_outside(ValueId id) {
+    return write(id) ? OutsideCopy(*this, id) : OutsideCopy();
+  }
+  void leave_outside(OutsideCopy copy);
   // Begins to write an evictable value, which keeps its bytes. False: no slot is free, or the value
   // has ended.
   bool begin_write(ValueId id);
@@ -44,9 +47,9 @@ class Spiller {
 
  private:
   [[nodiscard]] bool has_room(Bytes nbytes) const;
-  // For the content of a value. A non-recomputable one may get a held slot. nullopt: there is none,
+  // For the content of a value. A non-recomputable one may get a held slot. Empty: there is none,
   // or the value has ended.
-  std::optional<BlockId> take_slot(ValueId id);
+  [[nodiscard]] Tier::Slot take_slot(ValueId id);
   void drop_copies(Bytes needed);
   [[nodiscard]] std::vector<ValueId> clean_values() const;
   bool copy(ValueId id);

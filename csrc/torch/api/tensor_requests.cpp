@@ -131,9 +131,7 @@ void materialize(const at::Tensor& tensor) {
              [&](Session& session, const EngineLock& lock, StorageId storage) {
                detail::Engine& engine = session.engine(lock);
                require_resident(session, engine, storage);
-               const ValueId one[] = {engine.current(storage)};
-               engine.acquire(one);
-               engine.release(one);
+               engine.restore(engine.current(storage));
                use_address(session, lock, tensor);
              });
 }

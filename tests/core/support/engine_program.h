@@ -220,10 +220,8 @@ class Program {
 
   // Restores a storage and compares it with its expected content.
   void expect(Tensor tensor) {
-    const ValueId current[] = {engine_->current(id(tensor))};
-    engine_->acquire(current);
+    engine_->restore(engine_->current(id(tensor)));
     expect_resident(tensor);
-    engine_->release(current);
   }
   void expect_all() {
     const std::vector<Tensor> all = live_;
