@@ -7,7 +7,6 @@
 #include "csrc/base/at_end.h"
 #include "csrc/base/check.h"
 #include "csrc/engine/tier/async_copies.h"
-#include "csrc/pool/compactor.h"
 
 namespace recoup::detail {
 namespace {
@@ -15,7 +14,6 @@ using SteadyClock = std::chrono::steady_clock;
 
 // One of 61 allocations is timed. A prime, so that it does not match the period of a training step.
 constexpr std::int64_t kTimedOf = 61;
-constexpr const char* kInPieces = "the bytes are free, but not in one piece";
 }  // namespace
 
 Room::Room(Context& context, const Parts& parts)
@@ -87,146 +85,6 @@ std::optional<BlockId> Room::find_block(Bytes size) {
   return block;
 }
 
-void Room::make_room(Bytes size) {
-  const auto start = SteadyClock::now();
-  Stats& stats = context_.stats;
-  const auto apart = [&stats] { return stats.search_ns + stats.move_ns + stats.spill_ns; };
-  const std::int64_t apart_before = apart();
-  Nanoseconds lost{0};
-  bool misfit = false;
-  const auto too_large = [&] { return context_.charges.external + size > context_.budget; };
-  bool swept = too_large();
-  if (swept) {
-    context_.device.sweep_external();
-  }
-  if (take_more(context_.shortfall(size)); context_.shortfall(size) > Bytes(0)) {
-    importer_.bring_in();
-  }
-  while (too_large()) {
-    if (!wait_for_more(context_.charges.external + size - context_.budget)) {
-      reporter_.fail(size, "");
-    }
-  }
-  for (;;) {
-    const Bytes missing = context_.shortfall(size);
-    if (missing <= Bytes(0)) {
-      if (pool_.largest_free() >= size) {
-        break;
-      }
-      if (!misfit) {
-        misfit = true;
-        count_misfit();
-        take_more(size);
-        if (pool_.largest_free() >= size) {
-          break;
-        }
-      }
-      lost = make_one_piece(size, lost);
-      if (pool_.largest_free() >= size) {
-        break;
-      }
-    } else if (enough_.roomy() && non_recomputables_.drop_one(missing)) {
-      continue;
-    }
-    const bool in_vain = missing <= Bytes(0) && !can_be_one_piece(size);
-    if (in_vain && use_all_addresses(size)) {
-      break;
-    }
-    if (!in_vain && (evictor_.evict_one({.size = size, .shortfall = std::max(missing, Bytes(0))}) ||
-                     evict_soft_pinned())) {
-      continue;
-    }
-    if (!swept) {
-      swept = true;
-      context_.device.sweep_external();
-      continue;
-    }
-    if (context_.copies->wait_for_all()) {
-      continue;
-    }
-    if (in_vain || (!non_recomputables_.drop_one(missing) && !importer_.bring_in())) {
-      // An op that is run again with defragmented memory need not wait.
-      const bool fragmented = missing <= Bytes(0);
-      if (fragmented && use_all_addresses(size)) {
-        break;
-      }
-      if (!(fragmented && enough_.again()) && wait_for_more(fragmented ? size : missing)) {
-        continue;
-      }
-      if (missing <= Bytes(0)) {
-        reporter_.fail(size, kInPieces, true);
-      }
-      reporter_.fail(size, "");
-    }
-  }
-  const Nanoseconds spent = SteadyClock::now() - start;
-  context_.room_time += spent;
-  stats.bookkeeping_ns += spent.count() - (apart() - apart_before);
-}
-
-// Makes `size` contiguous bytes free, when as many are free in total, as far as that is possible.
-// `lost`: the price of what has been evicted for the same allocation since then. Returns it with
-// that of the evictions made here.
-Nanoseconds Room::make_one_piece(Bytes size, Nanoseconds lost) {
-  if (enough_.roomy() && mover_.bring_together(size)) {
-    return lost;
-  }
-  if (enough_.roomy() && enough_.again() && !context_.replaying) {
-    reporter_.fail(size, kInPieces, true);  // the op is run again with defragmented memory
-  }
-  if (!can_be_one_piece(size)) {
-    return lost;
-  }
-  while (pool_.largest_free() < size) {
-    const std::optional<Nanoseconds> more = reclaim({.size = size, .shortfall = Bytes(0)}, lost);
-    if (!more) {
-      break;
-    }
-    lost = *more;
-  }
-  return lost;
-}
-
-// Note [Evictions in vain]
-// Blocks that must not move, such as a running kernel's, divide the pool into ranges. If no range
-// has `size` bytes, neither evictions nor moves help. The op is then run again with its operands
-// together, or is out of budget.
-bool Room::can_be_one_piece(Bytes size) const {
-  return Compactor(pool_).largest_window([this](ValueId owner) {
-    return owner.valid() && context_.lineage[owner].clearable();
-  }) >= size;
-}
-
-// Note [End of the pool]
-// The pool has addresses for the whole budget. Bytes that are charged outside of it can then never
-// be used in it at the same time. If blocks were placed at all addresses nevertheless, their pages
-// would be given back and faulted in again in each step: Note [Footprint]. So the pool ends where
-// the charges outside begin, and makes room as if it had no addresses beyond. A block that fits
-// nowhere else is placed beyond. While it is there, the pool ends with it, and others are placed
-// before it. When as many bytes have been placed beyond as the pool holds, all blocks slide down.
-void Room::leave_beyond() {
-  if (placed_beyond_ > pool_.used()) {
-    placed_beyond_ = Bytes(0);
-    mover_.slide();
-    context_.end_pool();
-  }
-}
-
-// Moves the end of the pool beyond the charges outside, for one allocation: Note [End of the pool].
-// False: this does not help, and the end stays.
-bool Room::use_all_addresses(Bytes size) {
-  // First the op is run again with defragmented memory.
-  if (enough_.again() || pool_.capacity() == context_.addresses_end()) {
-    return false;
-  }
-  pool_.set_end(context_.addresses_end());
-  if (pool_.largest_free() >= size) {
-    return true;
-  }
-  context_.end_pool();
-  return false;
-}
-
 // Takes one step, and returns the new value of `lost`. nullopt: nothing can be done.
 std::optional<Nanoseconds> Room::reclaim(const RoomRequest& request, Nanoseconds lost) {
   std::optional<Step> step = planned_step(request, lost);
@@ -268,13 +126,6 @@ std::optional<Room::Step> Room::cheapest_step(const RoomRequest& request, Nanose
     }
   }
   return cheapest;
-}
-
-void Room::count_misfit() {
-  constexpr std::int64_t kMillion = 1'000'000;
-  ++context_.stats.misfits;
-  context_.stats.misfit_ppm +=
-      kMillion - kMillion * pool_.largest_free().count() / pool_.free_bytes().count();
 }
 
 // Frees some bytes at any address. False: nothing is left to free.

@@ -29,14 +29,14 @@ class WaitingReplay {
 
 // Note [Making room]
 //   0. memory by which the budget can grow, if there is MoreMemory; with a spill tier: storages
-//   made
-//      outside are brought into the pool and become candidates
+//      made outside are brought into the pool and become candidates
 //   1. useless dead values (they are dropped as soon as they are useless, so none is left here)
 //   2. candidates, as the policy plans
 //   3. softly pinned inputs of waiting replays, the outermost frame's first
 //   4. external tensors that only the engine holds; copies under way; dead sources not needed
 //   5. memory that MoreMemory waits for
 //   6. the error report
+// The table in room_measures.cpp has every measure.
 // If enough bytes are free but not contiguous, blocks are moved at any price while the budget has
 // been enough (Enough::roomy). Otherwise each Reclaimer names its price in nanoseconds, and the
 // cheapest is taken. If the running step has a list of evictions, the list takes precedence. Where
@@ -92,7 +92,38 @@ class Room {
   };
 
   std::optional<BlockId> find_block(Bytes size);  // some calls are timed
+  // The room that an allocation lacks.
+  struct Need {
+    Bytes size;
+    Bytes missing{0};     // before `size` more bytes fit; 0 or less: they are free, but in pieces
+    Nanoseconds lost{0};  // the price of what has been evicted to make one piece
+    bool misfit = false;  // it has been counted that the bytes are free in pieces
+    bool swept = false;   // the device has released what it could outside the pool
+    std::optional<bool> in_vain{};  // Note [Evictions in vain]; nullopt: not yet known
+    [[nodiscard]] bool in_pieces() const { return missing <= Bytes(0); }
+  };
+  // Frees, moves or gets memory. True: something has changed.
+  using Measure = bool (Room::*)(Need& need);
+  static const Measure kMeasures[];
+
   void make_room(Bytes size);
+  void make_budget_room(Need& need);
+  // Whether the room is still lacking. Updates the need.
+  [[nodiscard]] bool lacks(Need& need);
+  [[nodiscard]] bool is_in_vain(Need& need) const;
+  // The measures.
+  bool grow_once(Need& need);
+  bool join_pieces(Need& need);
+  bool drop_while_roomy(Need& need);
+  bool use_addresses_in_vain(Need& need);
+  bool evict_candidates(Need& need);
+  bool evict_held(Need& need);
+  bool sweep(Need& need);
+  bool end_copies(Need& need);
+  bool drop_source(Need& need);
+  bool import(Need& need);
+  bool use_addresses(Need& need);
+  bool await_more(Need& need);
   [[nodiscard]] Nanoseconds make_one_piece(Bytes size, Nanoseconds lost);
   [[nodiscard]] bool can_be_one_piece(Bytes size) const;
   [[nodiscard]] bool use_all_addresses(Bytes size);
