@@ -26,15 +26,15 @@ constexpr std::int64_t kMostMoved = 20;
 }  // namespace
 
 Foresight::Foresight(Engine& engine, const Settings& settings)
-    : engine_(engine), settings_(settings), budget_(engine.budget()), step_(engine) {
+    : StepTracker(engine), engine_(engine), settings_(settings), budget_(engine.budget()) {
   begin_step();
 }
 
 void Foresight::before_op(std::string_view name, std::span<const Operand> operands) {
-  if (step_.given_up()) {
+  if (given_up()) {
     return;
   }
-  if (!step_.can_go_on()) {
+  if (!can_go_on()) {
     drop_step();
     return;
   }
@@ -42,7 +42,7 @@ void Foresight::before_op(std::string_view name, std::span<const Operand> operan
     tell({});  // a trace without a plan stands for a run without planning
   }
   adopt();
-  (void)step_.begin_op(name, operands);
+  (void)begin_op(name, operands);
   follow();
 }
 
@@ -60,17 +60,17 @@ void Foresight::follow() {
 // Of the known steps that began in the same way: the one that is followed; else the one that came
 // after the previous step last time; else the most recently used.
 Foresight::KnownStep* Foresight::agreeing() {
-  const auto agrees = [this](const KnownStep& step) { return step_.agrees(step.hashes); };
-  if (following_ != nullptr && agrees(*following_)) {
+  const auto fits = [this](const KnownStep& step) { return agrees(step.hashes); };
+  if (following_ != nullptr && fits(*following_)) {
     return following_;
   }
   const KnownStep* const last = find(last_);
   KnownStep* const expected = last == nullptr ? nullptr : find(last->successor);
-  if (expected != nullptr && agrees(*expected)) {
+  if (expected != nullptr && fits(*expected)) {
     return expected;
   }
   const auto found =
-      std::find_if(known_.begin(), known_.end(), [&](const auto& step) { return agrees(*step); });
+      std::find_if(known_.begin(), known_.end(), [&](const auto& step) { return fits(*step); });
   return found == known_.end() ? nullptr : found->get();
 }
 
@@ -90,35 +90,14 @@ std::optional<Nanoseconds> Foresight::moves_next() const {
   return following_->evictions->expected.total / kMostMoved;
 }
 
-void Foresight::on_op_begin(std::string_view name, std::span<const Operand> operands) {
-  Observers::on_op_begin(name, operands);
-  step_.on_op_begin();
-}
-
-void Foresight::on_external(StorageId storage, const OutsideStorage& outside) {
-  Observers::on_external(storage, outside);
-  step_.add_storage(storage);
-}
-
-void Foresight::on_adopt(const FreshStorage& fresh, StorageId storage) {
-  Observers::on_adopt(fresh, storage);
-  step_.add_storage(storage);
-}
-
 void Foresight::on_op_end(const OpRecord& record, std::span<const Operand> operands,
                           std::span<const StorageId> fresh) {
-  Observers::on_op_end(record, operands, fresh);
-  step_.on_op_end();
-  if (step_.in_op()) {
+  StepTracker::on_op_end(record, operands, fresh);
+  if (in_op()) {
     costs_.push_back(record.cost);
-    step_.end_op(record, operands, fresh);
+    end_op(record, operands, fresh);
     moves_ = 0;
   }
-}
-
-void Foresight::on_op_failed(const KernelLimits& limits) {
-  Observers::on_op_failed(limits);
-  step_.on_op_failed();
 }
 
 void Foresight::on_evict(ValueId value) {
@@ -145,7 +124,7 @@ void Foresight::add_to(Stats& stats) const {
 
 void Foresight::on_step(std::string_view name) {
   Observers::on_step(name);
-  if (step_.overlaps()) {  // on another thread
+  if (overlaps()) {  // on another thread
     drop_step();
   }
   try {
@@ -161,7 +140,7 @@ void Foresight::on_step(std::string_view name) {
 void Foresight::begin_step() {
   set({});
   recorder_.reset();
-  step_.begin_step();
+  track_step();
   forget_step();
   cost_before_ = cost();
   if (engine_.budget() != budget_) {
@@ -177,7 +156,7 @@ void Foresight::begin_step() {
       step->aside.reset();
     }
   }
-  if (!step_.given_up() && worth_recording()) {
+  if (!given_up() && worth_recording()) {
     recorder_ = std::make_unique<StepRecorder>(engine_, log());
     set({&recorder_->observer()});
   }
@@ -202,8 +181,8 @@ Foresight::KnownSteps Foresight::take_known() {
 }
 
 void Foresight::drop_step() {
-  step_.begin_step();
-  step_.give_up();
+  track_step();
+  give_up();
   forget_step();
   set({});
   recorder_.reset();
@@ -219,7 +198,7 @@ void Foresight::end_step() {
   set({});
   ++fruitless_;
   const StepHash hash = log().hash();
-  if (step_.given_up() || step_.hashes().empty() || engine_.budget() != budget_) {
+  if (given_up() || hashes().empty() || engine_.budget() != budget_) {
     last_ = 0;
     return;
   }
@@ -253,7 +232,7 @@ Foresight::KnownStep& Foresight::add_known(StepHash hash) {
   }
   KnownStep& step = **known_.insert(known_.begin(), std::make_unique<KnownStep>());
   step.hash = hash;
-  step.hashes = step_.take_hashes();
+  step.hashes = take_hashes();
   step.again = true;
   return step;
 }

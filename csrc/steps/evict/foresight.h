@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "csrc/engine/base/observers.h"
 #include "csrc/steps/evict/planner_thread.h"
 #include "csrc/steps/track/step_tracker.h"
 
@@ -36,7 +35,7 @@ namespace recoup::detail {
 //
 // Must be set as the engine's planned victims and observer before the engine runs anything. Its
 // list of observers is the recorder of the running step, or empty.
-class Foresight final : public Observers, public PlannedVictims {
+class Foresight final : public StepTracker, public PlannedVictims {
  public:
   // Costs of the last steps, each relative to the cost of the step's ops.
   class RecentCosts {
@@ -90,7 +89,7 @@ class Foresight final : public Observers, public PlannedVictims {
 
   // PlannedVictims.
   void before_op(std::string_view name, std::span<const Operand> operands) override;
-  void on_no_op() override { step_.no_op(); }
+  void on_no_op() override { no_op(); }
   [[nodiscard]] ValueId next() const override;
   [[nodiscard]] std::optional<Nanoseconds> moves_next() const override;
   void on_room_by_moves() override { ++moves_; }
@@ -99,12 +98,8 @@ class Foresight final : public Observers, public PlannedVictims {
   void add_to(Stats& stats) const override;
 
   // Observer.
-  void on_op_begin(std::string_view name, std::span<const Operand> operands) override;
-  void on_external(StorageId storage, const OutsideStorage& outside) override;
-  void on_adopt(const FreshStorage& fresh, StorageId storage) override;
   void on_op_end(const OpRecord& record, std::span<const Operand> operands,
                  std::span<const StorageId> fresh) override;
-  void on_op_failed(const KernelLimits& limits) override;
   void on_evict(ValueId value) override;
   void on_step(std::string_view name) override;
   void on_plan(const TracePlan& /*plan*/, std::span<const TraceEviction> /*evictions*/) override {}
@@ -148,7 +143,6 @@ class Foresight final : public Observers, public PlannedVictims {
     return static_cast<double>((cost() - cost_before_).count());
   }
   [[nodiscard]] double op_cost() const;
-  [[nodiscard]] const StepLog& log() const { return step_.log(); }
   [[nodiscard]] KnownStep* find(StepHash hash);
 
   Engine& engine_;
@@ -161,7 +155,6 @@ class Foresight final : public Observers, public PlannedVictims {
   Stats counts_;                // the counters that add_to() adds
 
   // State of the running step.
-  StepTracker step_;
   std::vector<Nanoseconds> costs_;  // costs of its ops
   std::uint32_t moves_ = 0;  // number of times that room was made by moves during the running op
   bool begun_ = false;       // an op has run

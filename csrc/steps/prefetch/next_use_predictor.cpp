@@ -10,26 +10,26 @@
 namespace recoup::detail {
 
 NextUsePredictor::NextUsePredictor(const Engine& engine)
-    : engine_(engine),
+    : StepTracker(engine, StepLog::Sizes::kIgnored),
+      engine_(engine),
       forecast_(engine),
-      periods_(engine),
-      running_(engine, StepLog::Sizes::kIgnored) {
+      periods_(engine) {
   step_.run = forecast_.begin_run();
 }
 
 void NextUsePredictor::before_op(std::string_view name, std::span<const Operand> operands) {
-  if (running_.given_up()) {
+  if (given_up()) {
     return;
   }
-  if (!running_.can_go_on()) {
+  if (!can_go_on()) {
     drop_step();
     return;
   }
-  (void)running_.begin_op(name, operands);
-  const auto agrees = [this](const Step& step) { return running_.agrees(step.hashes); };
-  if (following_ == nullptr || !agrees(*following_)) {
+  (void)begin_op(name, operands);
+  const auto fits = [this](const Step& step) { return agrees(step.hashes); };
+  if (following_ == nullptr || !fits(*following_)) {
     const auto found =
-        std::find_if(known_.begin(), known_.end(), [&](const auto& step) { return agrees(*step); });
+        std::find_if(known_.begin(), known_.end(), [&](const auto& step) { return fits(*step); });
     following_ = found == known_.end() ? nullptr : found->get();
     if (following_ != nullptr) {
       follow(*following_);
@@ -134,23 +134,15 @@ bool NextUsePredictor::uses_ahead(std::uint32_t n, std::vector<StorageId>& stora
   return true;
 }
 
-void NextUsePredictor::on_op_begin(std::string_view name, std::span<const Operand> /*operands*/) {
-  running_.on_op_begin();
+void NextUsePredictor::on_op_begin(std::string_view name, std::span<const Operand> operands) {
+  StepTracker::on_op_begin(name, operands);
   name_ = hash_with(0, name);
-}
-
-void NextUsePredictor::on_external(StorageId storage, const OutsideStorage& /*outside*/) {
-  running_.add_storage(storage);
-}
-
-void NextUsePredictor::on_adopt(const FreshStorage& /*fresh*/, StorageId storage) {
-  running_.add_storage(storage);
 }
 
 void NextUsePredictor::on_op_end(const OpRecord& record, std::span<const Operand> operands,
                                  std::span<const StorageId> fresh) {
-  running_.on_op_end();
-  if (running_.in_op()) {
+  StepTracker::on_op_end(record, operands, fresh);
+  if (in_op()) {
     add_op(record, operands, fresh);
   }
   find_period(operands, fresh);
@@ -164,7 +156,7 @@ void NextUsePredictor::add_op(const OpRecord& record, std::span<const Operand> o
     }
   }
   step_.first.push_back(static_cast<std::uint32_t>(step_.uses.size()));
-  running_.end_op(record, operands, fresh);
+  end_op(record, operands, fresh);
   for (const StorageId storage : fresh) {
     made_.push_back(engine_.values().ticket(storage));
   }
@@ -178,7 +170,7 @@ void NextUsePredictor::add_op(const OpRecord& record, std::span<const Operand> o
 void NextUsePredictor::find_period(std::span<const Operand> operands,
                                    std::span<const StorageId> fresh) {
   ++ops_since_mark_;
-  if (running_.overlaps() || ops_since_mark_ <= 2 * shortest_marked_) {
+  if (overlaps() || ops_since_mark_ <= 2 * shortest_marked_) {
     periods_.restart();
     return;
   }
@@ -192,10 +184,8 @@ void NextUsePredictor::find_period(std::span<const Operand> operands,
   }
 }
 
-void NextUsePredictor::on_op_failed(const KernelLimits& /*limits*/) { running_.on_op_failed(); }
-
 void NextUsePredictor::on_step(std::string_view /*name*/) {
-  if (running_.overlaps()) {  // on another thread
+  if (overlaps()) {  // on another thread
     drop_step();
   }
   if (ops_since_mark_ >= PeriodFinder::kShortest) {
@@ -209,7 +199,7 @@ void NextUsePredictor::on_step(std::string_view /*name*/) {
 }
 
 void NextUsePredictor::begin_step() {
-  running_.begin_step();
+  track_step();
   step_ = {};
   step_.run = forecast_.begin_run();
   made_.clear();
@@ -220,12 +210,12 @@ void NextUsePredictor::begin_step() {
 // The record of the last run is kept: in each run, storages from before the step may be different
 // ones.
 void NextUsePredictor::end_step() {
-  if (running_.given_up() || running_.hashes().empty()) {
+  if (given_up() || hashes().empty()) {
     return;
   }
   following_ = nullptr;
   step_.hash = log().hash();
-  step_.hashes = running_.take_hashes();
+  step_.hashes = take_hashes();
   step_.first_made = first_made_;
   connect(step_);
   std::erase_if(known_, [this](const auto& step) { return step->hash == step_.hash; });
@@ -237,7 +227,7 @@ void NextUsePredictor::end_step() {
 
 void NextUsePredictor::drop_step() {
   begin_step();
-  running_.give_up();
+  give_up();
 }
 
 NextUsePredictor::Use NextUsePredictor::use_of(StorageId storage) const {

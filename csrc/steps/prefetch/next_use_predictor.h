@@ -32,14 +32,14 @@ namespace recoup::detail {
 //
 // Must be set as the engine's planned victims and observer before the engine runs anything. It
 // names no victims.
-class NextUsePredictor final : public Observer, public PlannedVictims {
+class NextUsePredictor final : public StepTracker, public PlannedVictims {
  public:
   // The engine must outlive it.
   explicit NextUsePredictor(const Engine& engine);
 
   // PlannedVictims.
   void before_op(std::string_view name, std::span<const Operand> operands) override;
-  void on_no_op() override { running_.no_op(); }
+  void on_no_op() override { no_op(); }
   [[nodiscard]] ValueId next() const override { return {}; }
   [[nodiscard]] std::optional<std::uint32_t> next_use(StorageId storage) const override;
   [[nodiscard]] bool uses_ahead(std::uint32_t n, std::vector<StorageId>& storages) const override;
@@ -50,11 +50,8 @@ class NextUsePredictor final : public Observer, public PlannedVictims {
 
   // Observer.
   void on_op_begin(std::string_view name, std::span<const Operand> operands) override;
-  void on_external(StorageId storage, const OutsideStorage& outside) override;
-  void on_adopt(const FreshStorage& fresh, StorageId storage) override;
   void on_op_end(const OpRecord& record, std::span<const Operand> operands,
                  std::span<const StorageId> fresh) override;
-  void on_op_failed(const KernelLimits& limits) override;
   void on_step(std::string_view name) override;
   void on_spill(ValueId value) override { forecast_.on_spill(value); }
 
@@ -87,7 +84,6 @@ class NextUsePredictor final : public Observer, public PlannedVictims {
   void add_op(const OpRecord& record, std::span<const Operand> operands,
               std::span<const StorageId> fresh);
   void find_period(std::span<const Operand> operands, std::span<const StorageId> fresh);
-  [[nodiscard]] const StepLog& log() const { return running_.log(); }
   void begin_step();
   void end_step();
   void drop_step();
@@ -110,7 +106,6 @@ class NextUsePredictor final : public Observer, public PlannedVictims {
   std::uint64_t shortest_marked_ = 0;  // least number of ops between two marks; 0: no mark
 
   // State of the running step.
-  StepTracker running_;
   Step step_;
   std::vector<PinTicket> made_;  // new storages of its ops
   std::vector<std::uint32_t> first_made_{0};

@@ -8,21 +8,48 @@
 #include <utility>
 #include <vector>
 
+#include "csrc/engine/base/observers.h"
 #include "csrc/steps/track/step_log.h"
 
 namespace recoup::detail {
 
 // A step is given up, and not compared with others, in two cases: its ops overlap on several
-// threads, or more than kMostOps ops have run without the end of a step. The owner passes on what
-// it observes.
-class StepTracker {
+// threads, or more than kMostOps ops have run without the end of a step. Events are passed on to
+// the observers of the list first.
+class StepTracker : public Observers {
  public:
   // `sizes`: whether steps with storages of other sizes differ. The engine must outlive it.
   explicit StepTracker(const Engine& engine, StepLog::Sizes sizes = StepLog::Sizes::kCount)
       : log_(engine, sizes) {}
 
+  // ---- events of Observer ----
+  void on_op_begin(std::string_view name, std::span<const Operand> operands) override {
+    Observers::on_op_begin(name, operands);
+    ++open_ops_;
+  }
+  void on_op_failed(const KernelLimits& limits) override {
+    Observers::on_op_failed(limits);
+    --open_ops_;
+    no_op();
+  }
+  // If in_op() is true afterwards, the op is one of the step, and end_op adds it.
+  void on_op_end(const OpRecord& record, std::span<const Operand> operands,
+                 std::span<const StorageId> fresh) override {
+    Observers::on_op_end(record, operands, fresh);
+    --open_ops_;
+  }
+  void on_external(StorageId storage, const OutsideStorage& outside) override {
+    Observers::on_external(storage, outside);
+    log_.add_storage(storage);
+  }
+  void on_adopt(const FreshStorage& fresh, StorageId storage) override {
+    Observers::on_adopt(fresh, storage);
+    log_.add_storage(storage);
+  }
+
+ protected:
   // The next op begins a step.
-  void begin_step() {
+  void track_step() {
     log_.begin_step();
     hashes_.clear();
     running_.reset();
@@ -30,7 +57,7 @@ class StepTracker {
   }
   void give_up() { given_up_ = true; }
   [[nodiscard]] bool given_up() const { return given_up_; }
-  // Whether the step can have the op that is about to begin. If not, the owner gives the step up.
+  // Whether the step can have the op that is about to begin. If not, it must be given up.
   [[nodiscard]] bool can_go_on() const { return !running_ && log_.op_count() < kMostOps; }
   // An op is about to begin. Returns the hash of all ops so far and of that op.
   StepHash begin_op(std::string_view name, std::span<const Operand> operands) {
@@ -40,21 +67,12 @@ class StepTracker {
   // The op did not begin.
   void no_op() { running_.reset(); }
 
-  // ---- for the events of Observer ----
-  void on_op_begin() { ++open_ops_; }
-  void on_op_failed() {
-    --open_ops_;
-    no_op();
-  }
-  void on_op_end() { --open_ops_; }
-  // After on_op_end: whether the op that has ended is one of the step; if so, end_op adds it.
   [[nodiscard]] bool in_op() const { return running_.has_value(); }
   void end_op(const OpRecord& record, std::span<const Operand> operands,
               std::span<const StorageId> fresh) {
     hashes_.push_back(*running_);
     log_.add_op(*std::exchange(running_, std::nullopt), record, operands, fresh);
   }
-  void add_storage(StorageId id) { log_.add_storage(id); }
 
   // Whether ops are running.
   [[nodiscard]] bool overlaps() const { return open_ops_ > 0; }
