@@ -5,27 +5,20 @@
 namespace recoup::detail::cuda {
 
 HostCopies::HostCopies(Runtime& runtime, int device)
-    : runtime_(runtime), device_(device), out_(runtime.create_stream(device)) {
-  try {
-    in_ = runtime.create_stream(device);
-  } catch (...) {
-    runtime.destroy_stream(out_);
-    throw;
-  }
-}
+    : runtime_(runtime),
+      device_(device),
+      out_(runtime, runtime.create_stream(device)),
+      in_(runtime, runtime.create_stream(device)) {}
 
 HostCopies::~HostCopies() {
   wait_for_all();
-  for (const Stream stream : {out_, in_}) {
-    runtime_.destroy_stream(stream);
-  }
   for (const Event event : spare_) {
     runtime_.destroy_event(event);
   }
 }
 
 void HostCopies::wait_for_all() noexcept {
-  for (const Stream stream : {out_, in_}) {
+  for (const Stream stream : {out_.id(), in_.id()}) {
     try {
       runtime_.synchronize(stream);
     } catch (...) {
@@ -50,12 +43,12 @@ HostCopies::Ticket HostCopies::copy(StreamOrder& order, Range range, Stream stre
 
 HostCopies::Ticket HostCopies::copy_out(StreamOrder& order, Range range, const void* from,
                                         void* pinned) {
-  return copy(order, range, out_, pinned, from);
+  return copy(order, range, out_.id(), pinned, from);
 }
 
 HostCopies::Ticket HostCopies::copy_in(StreamOrder& order, Range range, void* to,
                                        const void* pinned) {
-  return copy(order, range, in_, to, pinned);
+  return copy(order, range, in_.id(), to, pinned);
 }
 
 void HostCopies::check(std::size_t held_tickets) const {

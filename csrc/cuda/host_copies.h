@@ -7,6 +7,7 @@
 
 #include <vector>
 
+#include "csrc/base/handle.h"
 #include "csrc/cuda/runtime.h"
 #include "csrc/cuda/stream_order.h"
 
@@ -37,8 +38,8 @@ class HostCopies {
 
   // Later copies out wait for that copy in, and vice versa. Copies of one direction are executed in
   // order.
-  void order_out_after(Ticket in) { runtime_.wait(out_, in.event); }
-  void order_in_after(Ticket out) { runtime_.wait(in_, out.event); }
+  void order_out_after(Ticket in) { runtime_.wait(out_.id(), in.event); }
+  void order_in_after(Ticket out) { runtime_.wait(in_.id(), out.event); }
 
   // Whether the host may read the target of a copy out, or reuse the source of a copy in. Every
   // ticket must be released once.
@@ -53,12 +54,14 @@ class HostCopies {
   void check(std::size_t held_tickets) const;
 
  private:
+  using OwnedStream = Handle<Runtime, Stream, &Runtime::destroy_stream>;
+
   Ticket copy(StreamOrder& order, Range range, Stream stream, void* to, const void* from);
 
   Runtime& runtime_;
   int device_;
-  Stream out_;
-  Stream in_;
+  OwnedStream out_;
+  OwnedStream in_;
   std::vector<Event> spare_;
   std::size_t made_ = 0;
 };

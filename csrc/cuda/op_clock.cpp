@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "csrc/base/at_end.h"
 #include "csrc/base/check.h"
 
 namespace recoup::detail::cuda {
@@ -44,13 +45,10 @@ Event OpClock::begin(Stream stream) {
 }
 
 void OpClock::end(Stream stream, Event begun, Token token) {
-  try {
-    lanes_[stream].push_back({.begin = begun, .end = recorded(stream), .token = token});
-    --begun_;
-  } catch (...) {
-    cancel(begun);
-    throw;
-  }
+  AtEnd not_recorded([&] { cancel(begun); });
+  lanes_[stream].push_back({.begin = begun, .end = recorded(stream), .token = token});
+  not_recorded.cancel();
+  --begun_;
 }
 
 void OpClock::cancel(Event begun) {

@@ -12,6 +12,7 @@
 #include <system_error>
 #include <thread>
 
+#include "csrc/base/at_end.h"
 #include "csrc/base/check.h"
 #include "csrc/base/strings.h"
 #include "csrc/share/process_start.h"
@@ -49,24 +50,21 @@ SharedBudget::SharedBudget(const std::string& file, Bytes total, const Settings&
   if (total <= Bytes(0)) {
     throw std::invalid_argument("a shared budget must be above 0");
   }
-  try {
-    bool joined = false;
-    while (!joined) {
-      open();
-      const FileLock lock(file_descriptor_, path_);
-      joined = is_in_place();  // the last process may have removed the file since then
-      if (joined) {
-        join();
-      }
+  AtEnd not_joined([this] { close(); });
+  bool joined = false;
+  while (!joined) {
+    open();
+    const FileLock lock(file_descriptor_, path_);
+    joined = is_in_place();  // the last process may have removed the file since then
+    if (joined) {
+      join();
     }
-    const Bytes first = std::min(step_of(total_), total_);
-    if (take(first) == Bytes(0) && wait_for(std::min(kUnit, total_)) == Bytes(0)) {
-      throw std::runtime_error(str_cat("nothing is left of the shared budget: ", reason()));
-    }
-  } catch (...) {
-    close();
-    throw;
   }
+  const Bytes first = std::min(step_of(total_), total_);
+  if (take(first) == Bytes(0) && wait_for(std::min(kUnit, total_)) == Bytes(0)) {
+    throw std::runtime_error(str_cat("nothing is left of the shared budget: ", reason()));
+  }
+  not_joined.cancel();
 }
 
 SharedBudget::~SharedBudget() { close(); }

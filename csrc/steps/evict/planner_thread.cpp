@@ -6,6 +6,7 @@
 #include <csignal>
 #include <utility>
 
+#include "csrc/base/at_end.h"
 #include "csrc/base/check.h"
 
 namespace recoup::detail {
@@ -42,12 +43,9 @@ void PlannerThread::start(Task task) {
   stop_.store(false, std::memory_order_relaxed);
   done_.store(false, std::memory_order_relaxed);
   const SignalsBlocked blocked;
-  try {
-    thread_ = std::thread([this] { run(); });
-  } catch (...) {
-    done_.store(true, std::memory_order_relaxed);
-    throw;
-  }
+  AtEnd not_started([this] { done_.store(true, std::memory_order_relaxed); });
+  thread_ = std::thread([this] { run(); });
+  not_started.cancel();
 }
 
 void PlannerThread::run() noexcept {

@@ -1,5 +1,6 @@
 #include "csrc/torch/frames/kernel_frame.h"
 
+#include "csrc/base/at_end.h"
 #include "csrc/torch/session/session.h"
 #include "csrc/torch/session/sessions.h"
 #include "csrc/torch/storages/tensor_storages.h"
@@ -54,12 +55,9 @@ void KernelFrame::hold(Session& session, StorageId storage, bool trusted, const 
   if (!added) {
     return;
   }
-  try {
-    (void)session.engine(lock).user().pin(storage);
-  } catch (...) {
-    held_.erase(found);
-    throw;
-  }
+  AtEnd not_pinned([this, where = found] { held_.erase(where); });
+  (void)session.engine(lock).user().pin(storage);
+  not_pinned.cancel();
 }
 
 std::vector<StorageId> KernelFrame::held(const Session& session, const EngineLock& lock) const {

@@ -3,6 +3,7 @@
 #include <thread>
 #include <utility>
 
+#include "csrc/base/at_end.h"
 #include "csrc/base/check.h"
 
 namespace recoup::detail {
@@ -14,16 +15,11 @@ GpuScope::GpuScope(ProgramMemory& live, const Arena& arena)
 template <class Act>
 bool GpuScope::with_live(Act&& act) const {
   ++inside_;
+  const AtEnd left([this] { --inside_; });
   ProgramMemory* const live = live_;
-  try {
-    if (live != nullptr) {
-      act(*live);
-    }
-  } catch (...) {
-    --inside_;
-    throw;
+  if (live != nullptr) {
+    act(*live);
   }
-  --inside_;
   return live != nullptr;
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "csrc/base/at_end.h"
 #include "csrc/base/check.h"
 #include "csrc/torch/compat/errors.h"
 #include "csrc/torch/compat/scope_thread.h"
@@ -136,13 +137,12 @@ StorageId Storages::id_of(StorageRecord& external) {
 
 StorageId Storages::charge_external(StorageRecord& record, Bytes size, Engine::Charge charge,
                                     SegmentId segment) {
-  try {
-    record.id = engine_.add_external(&record, size, charge, segment);
-  } catch (...) {
+  AtEnd not_charged([&] {
     mutex_.graveyard().add(std::move(record.strong));
     records_.remove(record);
-    throw;
-  }
+  });
+  record.id = engine_.add_external(&record, size, charge, segment);
+  not_charged.cancel();
   return record.id;
 }
 
