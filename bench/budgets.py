@@ -34,7 +34,6 @@ import torch
 from measure import SEED, add_json, megabytes, parser_of, say, write_result
 
 import recoup
-from recoup.bench.flat_options import split
 from recoup.bench.harness.tables import print_cells, print_rows
 from recoup.bench.harness.turns import Ratios, pairs
 from recoup.bench.nets import Batch, Net, net_named
@@ -126,7 +125,9 @@ def simulated(path: Path, options: dict[str, Any]) -> tuple[int, list[Attempt]]:
 
     def attempt(percent: int) -> Attempt:
         budget = max(1, peak * percent // 100)
-        result = trace.simulate(budget, max_time_ratio=FEASIBLE_RATIO, **split(options))
+        result = trace.simulate(
+            budget, recoup.SimulationOptions(max_time_ratio=FEASIBLE_RATIO, **options)
+        )
         if result.status == "ok":
             return Attempt(percent, budget, result.time_ratio)
         return Attempt(percent, budget, None, result.reason.partition("\n")[0] or result.status)

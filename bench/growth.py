@@ -32,7 +32,6 @@ from measure import add_json, parser_of, say, write_result
 
 import recoup
 from recoup import _C
-from recoup.bench.flat_options import split
 from recoup.bench.harness import pictures
 from recoup.bench.harness.tables import print_rows
 
@@ -69,9 +68,9 @@ def run_chain(trace: recoup.Trace, length: int, policy: str) -> dict[str, Any]:
     start = time.process_time()
     result = trace.simulate(
         2 * (math.isqrt(length - 1) + 1) * CHAIN_UNIT,
-        policy=policy,
-        max_time_ratio=0,
-        options=recoup.Options(
+        recoup.SimulationOptions(
+            policy=policy,
+            max_time_ratio=0,
             small_filter=False,
             sampling=False,
             small_result_bytes=0,
@@ -184,9 +183,13 @@ def search_program(count: int, length: int) -> recoup.Trace:
 def run_search(trace: recoup.Trace, count: int, way: str) -> recoup.Simulation:
     result = trace.simulate(
         (count * 15 // 2 + PARAMETERS) * SEARCH_UNIT,
-        layout=WAYS[way]["policy"] == "coop",  # policies with a score need no addresses
-        max_time_ratio=0,
-        **split({"max_replay_ratio": 0, "small_filter": True, **WAYS[way]}),
+        recoup.SimulationOptions(
+            layout=WAYS[way]["policy"] == "coop",
+            max_time_ratio=0,
+            max_replay_ratio=0,
+            small_filter=True,
+            **WAYS[way],
+        ),
     )
     if result.status != "ok":
         raise SystemExit(f"{way}: {result.status}: {result.reason}")

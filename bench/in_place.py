@@ -43,11 +43,13 @@ def recorded(net: Net, folder: Path) -> recoup.Trace:
 def simulate(trace: recoup.Trace, budget: int, allowed: bool, tier: bool) -> Simulation:
     return trace.simulate(
         budget,
-        policy="recoup",
-        layout=False,
-        max_time_ratio=10,
-        spill="1TiB" if tier else None,
-        options=recoup.Options(reuse_operands=allowed),
+        recoup.SimulationOptions(
+            policy="recoup",
+            layout=False,
+            max_time_ratio=10,
+            spill="1TiB" if tier else None,
+            reuse_operands=allowed,
+        ),
     )
 
 

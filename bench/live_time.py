@@ -83,7 +83,9 @@ def simulated(path: Path, budget: int, spill: str | None, steps: Steps) -> dict[
         rate = copied / steps.counters["copy_time_ns"] if copied else 0.8  # GB/s
         tier = {"spill": spill, "spill_bandwidth": (rate, rate)}
     early, late = (
-        first_steps(trace, count).simulate(budget, max_time_ratio=0, **tier)
+        first_steps(trace, count).simulate(
+            budget, recoup.SimulationOptions(max_time_ratio=0, **tier)
+        )
         for count in (steps.first, steps.first + steps.count)
     )
     found = difference(early.stats, late.stats, steps.count)

@@ -39,7 +39,6 @@ from measure import (
 )
 
 import recoup
-from recoup.bench.flat_options import split
 from recoup.bench.harness.tables import print_rows
 from recoup.bench.nets import NETS
 from recoup.bench.nets.net import Net
@@ -103,14 +102,17 @@ def largest_need(trace: recoup.Trace) -> Need:
 
 
 def runs(trace: recoup.Trace, budget: int, options: dict[str, Any]) -> bool:
-    run = trace.simulate(budget, policy=POLICY, max_time_ratio=FEASIBLE_RATIO, **split(options))
+    run = trace.simulate(
+        budget, recoup.SimulationOptions(policy=POLICY, max_time_ratio=FEASIBLE_RATIO, **options)
+    )
     return run.status == "ok"
 
 
 def why(trace: recoup.Trace, budget: int) -> str:
     """What holds the memory in a budget that is too small even with a tier."""
     run = trace.simulate(
-        budget, policy=POLICY, max_time_ratio=FEASIBLE_RATIO, **split(TIER | APART)
+        budget,
+        recoup.SimulationOptions(policy=POLICY, max_time_ratio=FEASIBLE_RATIO, **(TIER | APART)),
     )
     return run.reason.partition(" This needs at least")[0] or run.status
 
@@ -169,7 +171,11 @@ def measure_floors(args: argparse.Namespace) -> None:
 def rate_of(trace: recoup.Trace) -> float:
     """Growth of memory in bytes per nanosecond, from the start of the last step to its peak."""
     step = trace.step()
-    moments = [m for m in step.timeline(1 << 45, policy="unbounded") if m.kind == "op"]
+    moments = [
+        m
+        for m in step.timeline(1 << 45, recoup.SimulationOptions(policy="unbounded"))
+        if m.kind == "op"
+    ]
     most = max(moments, key=lambda moment: moment.charged_bytes)
     passed = most.start_ns + most.cost_ns - moments[0].start_ns
     return (most.charged_bytes - moments[0].charged_bytes) / passed
@@ -190,7 +196,9 @@ def overheads_of(
         budget = int(fraction * trace.unbudgeted_peak_bytes())
         row: dict[str, Any] = {"net": name, "fraction": fraction, "rate": rate_of(trace)}
         for kind, options in kinds.items():
-            run = trace.simulate(budget, max_time_ratio=MOST_RATIO, **split(options))
+            run = trace.simulate(
+                budget, recoup.SimulationOptions(max_time_ratio=MOST_RATIO, **options)
+            )
             row[kind] = run.time_ratio - 1 if run.status == "ok" else None
             if options.get("spill"):
                 row[f"{kind}_spilled_bytes"] = run.stats.spilled_bytes

@@ -38,7 +38,10 @@ def late_ratio(
     """Time ratio of the steps of the second trace that the first does not have; None: out of
     budget."""
     early, late = (
-        trace.simulate(budget, policy=policy, layout=layout, max_time_ratio=0, spill="1TiB")
+        trace.simulate(
+            budget,
+            recoup.SimulationOptions(policy=policy, layout=layout, max_time_ratio=0, spill="1TiB"),
+        )
         for trace in traces
     )
     if early.status != "ok" or late.status != "ok":

@@ -42,7 +42,6 @@ from typing import Any
 from measure import add_json, parser_of, say, write_result
 
 import recoup
-from recoup.bench.flat_options import split
 from recoup.bench.harness import pictures
 from recoup.bench.harness.tables import print_cells
 from recoup.bench.simulated import bisect
@@ -82,7 +81,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 def simulate(trace: recoup.Trace, peak: int, percent: int, variant: str) -> dict[str, Any] | None:
     result = trace.simulate(
         peak * percent // 100,
-        **split({**VARIANTS[variant], "small_filter": False, "sampling": False}),
+        recoup.SimulationOptions(**VARIANTS[variant], small_filter=False, sampling=False),
     )
     if result.status != "ok":
         return None
@@ -288,7 +287,8 @@ def last_step(path: Path) -> recoup.Trace:
 
 def run_schedule(trace: recoup.Trace, policy: str, budget: int) -> recoup.Simulation:
     return trace.simulate(
-        budget, policy=policy, layout=False, plan_ahead=True, options=recoup.Options(sampling=False)
+        budget,
+        recoup.SimulationOptions(policy=policy, layout=False, plan_ahead=True, sampling=False),
     )
 
 

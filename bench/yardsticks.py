@@ -122,7 +122,7 @@ def traces_of(nets: list[str], paths: list[Path]) -> Iterator[tuple[str, recoup.
 
 def last_step_ratio(trace: recoup.Trace, budget: int) -> float | None:
     """Time ratio of the last step of a run under `planned`; None: the run does not reach it."""
-    moments = trace.timeline(budget, policy="planned", max_time_ratio=0)
+    moments = trace.timeline(budget, recoup.SimulationOptions(policy="planned", max_time_ratio=0))
     ends = [at for at, moment in enumerate(moments) if moment.kind == "step"]
     if len(ends) < trace.steps():
         return None
@@ -142,7 +142,9 @@ def ratios_of(trace: recoup.Trace, budget: int, spill: float | None) -> dict[str
     step = trace.step()
 
     def ratio(policy: str, *, layout: bool = False) -> float | None:
-        run = step.simulate(budget, policy=policy, layout=layout, max_time_ratio=0, **tier)
+        run = step.simulate(
+            budget, recoup.SimulationOptions(policy=policy, layout=layout, max_time_ratio=0, **tier)
+        )
         return run.time_ratio if run.status == "ok" else None
 
     ratios = {policy: ratio(policy) for policy in POLICIES}
@@ -317,10 +319,13 @@ def simulate_ours(cells: list[GoldenCell], logs: Path) -> list[Simulation]:
         results.append(
             traces[cell.log].simulate(
                 cell.budget_bytes,
-                policy=cell.policy,
-                layout=False,
-                options=recoup.Options(
-                    small_filter=False, sampling=False, small_result_bytes=0, max_replay_ratio=0
+                recoup.SimulationOptions(
+                    policy=cell.policy,
+                    layout=False,
+                    small_filter=False,
+                    sampling=False,
+                    small_result_bytes=0,
+                    max_replay_ratio=0,
                 ),
             )
         )

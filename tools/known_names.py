@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Writes python/recoup/known_names.json: names that the command line shows and checks.
 
-They are defined in modules that load PyTorch, which takes seconds: policies and planners in the C++
-core, networks in the bench. The command line answers `--help` and wrong arguments without PyTorch,
-so it reads this file. tests/python/cli/test_known_names.py fails if the file differs.
+They are defined in modules that load PyTorch, which takes seconds: options, policies and planners
+in the C++ core, networks in the bench. The command line answers `--help` and wrong arguments
+without PyTorch, so it reads this file. tests/python/cli/test_known_names.py fails if the file
+differs.
 
 Usage: tools/known_names.py, with the Python in which recoup is installed
 """
@@ -13,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 FILE = Path(__file__).resolve().parents[1] / "python" / "recoup" / "known_names.json"
-OF_CORE = ("policies", "dtr_policies", "layout_planners", "order_traversals", "order_rules")
+OF_CORE = (
+    "options", "policies", "dtr_policies", "layout_planners", "order_traversals", "order_rules",
+)  # fmt: skip
 """Functions of `recoup._C` without parameters."""
 
 

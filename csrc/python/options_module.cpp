@@ -101,12 +101,22 @@ py::dict as_dict(const Options& options) {
   return dict;
 }
 
+// (name, allowed values, default) of each option.
+py::list option_table() {
+  py::list table;
+  for (const OptionRow& row : detail::option_rows()) {
+    table.append(py::make_tuple(std::string(row.name), row.allowed, row.get(Options())));
+  }
+  return table;
+}
+
 }  // namespace
 
 void bind_options(py::module_& module) {
   py::class_<Options>(module, "Options", py::is_final())
       .def(py::init(&make_options))
       .def("as_dict", &as_dict);
+  module.def("options", &option_table);
 }
 
 }  // namespace recoup

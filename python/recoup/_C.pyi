@@ -17,6 +17,9 @@ class Options:
     def __init__(self, **kwargs: Any) -> None: ...
     def as_dict(self) -> dict[str, Any]: ...
 
+def options() -> list[tuple[str, str, Any]]:
+    """The option table: name, allowed values and default of each option."""
+
 @final
 class Budget:
     """One budget on one device. `enter` and `leave` must be called on the same thread."""

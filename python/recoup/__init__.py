@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from recoup.offline import layout as layout
     from recoup.offline.dtr_log import read_dtr_log
     from recoup.offline.traces import Simulation, Trace, TracedOp
-    from recoup.options import PRESETS, Options
+    from recoup.options import PRESETS, Options, SimulationOptions
     from recoup.paged import PagedResults
     from recoup.rows import BudgetChange, CopyWait, Holder, KeptGraphs, ModuleWork, PinnedValue
     from recoup.rules import Rules
@@ -66,6 +66,7 @@ __all__ = [
     "SharedBudget",
     "SharedPart",
     "Simulation",
+    "SimulationOptions",
     "Stats",
     "Trace",
     "TracedOp",
@@ -110,6 +111,7 @@ _HOMES = {
     "SharedBudget": "shared",
     "SharedPart": "shared",
     "Simulation": "offline.traces",
+    "SimulationOptions": "options",
     "Stats": "stats",
     "Trace": "offline.traces",
     "TracedOp": "offline.traces",

@@ -34,6 +34,21 @@ class Policy:
     """Whether it plans the evictions of repeating steps."""
 
 
+@dataclass(frozen=True)
+class EngineOption:
+    """An option of the engine, as the option table of the core defines it."""
+
+    name: str
+    allowed: str
+    """The allowed values: what follows "must be" in messages."""
+    default: Any
+
+
+def option_table() -> dict[str, EngineOption]:
+    """The options of the engine by name."""
+    return {row[0]: EngineOption(*row) for row in _tables()["options"]}
+
+
 def policies(*, simulated: bool = False) -> list[Policy]:
     """The available policies, in the order of all tables.
 

@@ -18,7 +18,7 @@ Profile = Literal["modules", "lines", "timeline", "decisions"]
 @hint_fields
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
-    """Tuning and ablations, for `recoup.budget` and `Trace.simulate`. The defaults suit training.
+    """Tuning and ablations, for `recoup.budget`. The defaults suit training.
 
     `recoup.budget` checks the values and raises ValueError or TypeError with the allowed ones.
     """
@@ -34,7 +34,7 @@ class Options:
     """Upper bound of the cost of a run's ops and replays, as a multiple of the cost of its ops. The
     op that begins beyond it raises OutOfBudgetError. Replays of less than ten seconds in all count
     as none, and so do those before such an error or a change of the budget. It needs measured
-    costs. 0: no bound. Simulations have `max_time_ratio` instead."""
+    costs. 0: no bound. It has no effect on simulations, which have `max_time_ratio`."""
     small_filter: bool | None = None
     """Ignore candidates below 1 % of the mean size. None: as in the policy's paper."""
     sampling: bool | None = None
@@ -80,6 +80,42 @@ class Options:
     """Price of moving a byte within the pool, in nanoseconds; compared with the cost of evicting
     other values instead. None: measured on this machine, or 0.1 where the cost model is not
     "measured"."""
+
+
+@hint_fields
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SimulationOptions(Options):
+    """A simulated run, for `Trace.simulate` and `Trace.timeline`: that of a live run by default."""
+
+    policy: str = "planned"
+    """A name of `policies(simulated=True)`."""
+    max_time_ratio: float = 10.0
+    """The run ends as "too slow" if it costs more than this multiple of the program's own ops. 0:
+    no bound."""
+    layout: bool = True
+    """Values have addresses, so that free memory can be fragmented. False: only bytes count, as in
+    simulators without a pool."""
+    oracle: tuple[float, float, float, float] = (1.0, 1.0, 1.0, 1.0)
+    """For the policy `oracle`: the exponents of cost, size and distance, and the weight of evicted
+    ancestors in the cost; each from 0 to 8."""
+    chain_cost: bool | None = None
+    """For the policy `coop`, see docs/research/pool-policies.md. None: the policy's default."""
+    plan_ahead: bool | None = None
+    """For a policy that knows steps. True: the first step already has its schedule or list, made
+    from the same step in an earlier run. False: as in a live run, a step has none until a step like
+    it has ended. None: True if the trace has one step; lists that the trace contains for this
+    budget are used from the point where they were in force."""
+    noise: tuple[int, float] | None = None
+    """(seed, percent): the engine decides on costs that are distorted as on a busy machine, each by
+    a factor e^x with a normal x of that deviation; the result has the costs of the trace. None: the
+    engine decides on the costs of the trace."""
+    spill: int | str | None = None
+    """Size of a spill tier, in bytes or as text. Tensors that were made outside the scope are
+    spilled too, unless they are pinned or have escaped. None: no tier."""
+    spill_bandwidth: tuple[float, float] | None = None
+    """GB/s at which the tier is read, and written. None: 0.8 and 0.8."""
+    spill_request_ns: float | None = None
+    """Latency of a request to the tier, in nanoseconds. None: 100,000."""
 
 
 PRESETS: Mapping[str, Options] = MappingProxyType(

@@ -8,7 +8,7 @@ from typing import get_args
 
 import torch
 
-from recoup import _C, gpus
+from recoup import gpus
 from recoup._memory.defaults import default_of
 from recoup._memory.device_memory import free_bytes, memory_bytes, parse_size
 from recoup._memory.share_group import check_share
@@ -16,6 +16,7 @@ from recoup._memory.share_text import ALSO_ALLOWED, parse_share
 from recoup._memory.sizes import missing_unit, parse_bytes
 from recoup._reporting.files import utf8_name
 from recoup.budgets import Budget
+from recoup.engine_options import engine_options
 from recoup.hints import did_you_mean, hint_keywords
 from recoup.known_names import core_policies
 from recoup.options import Options, Profile
@@ -27,7 +28,6 @@ _OF_OPTIONS = {
     each.name: f"it is a field of recoup.Options: write options=recoup.Options({each.name}=...)"
     for each in dataclasses.fields(Options)
 }
-_LEAST_PAGE_WINDOW, _MOST_PAGE_WINDOW = 16 << 20, 4 << 30
 
 
 @hint_keywords(elsewhere=_OF_OPTIONS)
@@ -124,25 +124,17 @@ def budget(
         _check_shared(budget, is_size=percent is None, adapts=adapt)
     _check_policy(policy, options.kinetic)
     _check_rules(rules, spills=spill is not None)
-    tuning = dict(vars(options))
-    block_size_bytes = 0
-    if (block_size := tuning.pop("block_size")) is not None:
-        block_size_bytes = parse_size(block_size, on, name="block_size")
-    page_window_bytes = 0
-    if (page_window := tuning.pop("page_window")) is not None:
-        page_window_bytes = _page_window(page_window, on)
-    made = _C.Options(
+    made = engine_options(
+        options,
+        on,
         # A share's size is determined when the scope begins; until then use its upper bound.
         budget_bytes=memory_bytes(on)
         if percent
         else parse_size(budget, on, name=name, also=ALSO_ALLOWED),
         policy=policy,
         check_replays=check_replays,
-        block_size_bytes=block_size_bytes,
-        page_window_bytes=page_window_bytes,
         spill_bytes=0 if spill is None else parse_bytes(spill, name=spill_name),
         spill_dir="" if spill_dir is None else _directory(spill_dir),
-        **tuning,
     )
     to = None if trace is None else utf8_name(trace)
     for what, size in (("budget", budget), ("spill", spill)):
@@ -215,15 +207,6 @@ def _recorded(profile: Profile | Collection[Profile] | None) -> set[str]:
         if name not in known:
             raise ValueError(f"profile must be one or several of {', '.join(known)}; got {name!r}")
     return names
-
-
-def _page_window(window: int | str, on: torch.device) -> int:
-    if on.type != "cpu":
-        raise ValueError("page_window is for budgets of the CPU: leave it out for a GPU")
-    size = parse_size(window, on, name="page_window")
-    if not _LEAST_PAGE_WINDOW <= size <= _MOST_PAGE_WINDOW:
-        raise ValueError(f"page_window must be from 16MiB to 4GiB; got {window!r}")
-    return size
 
 
 def _directory(path: str | os.PathLike[str]) -> str:

@@ -18,7 +18,9 @@ def least_budget(trace: recoup.Trace, policy: str, peak: int) -> int | None:
     """
 
     def runs(budget: int) -> bool:
-        result = trace.simulate(budget, policy=policy, max_time_ratio=FEASIBLE_RATIO)
+        result = trace.simulate(
+            budget, recoup.SimulationOptions(policy=policy, max_time_ratio=FEASIBLE_RATIO)
+        )
         return result.status == "ok"
 
     return _least(peak, 0, 100, runs)
@@ -71,7 +73,10 @@ def layout_row(trace: recoup.Trace, policy: str, budget: int) -> dict[str, Any]:
     Comparisons of the two runs are None unless both complete.
     """
     here, free = (
-        trace.simulate(budget, policy=policy, max_time_ratio=HOPELESS_RATIO, layout=layout)
+        trace.simulate(
+            budget,
+            recoup.SimulationOptions(policy=policy, max_time_ratio=HOPELESS_RATIO, layout=layout),
+        )
         for layout in (True, False)
     )
     row: dict[str, Any] = {

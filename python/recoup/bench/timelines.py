@@ -7,6 +7,7 @@ from recoup._reporting.files import write_atomically
 from recoup.bench.runner import Plan, recorded
 from recoup.offline.timeline_picture import Timeline, draw_timelines, last_step
 from recoup.offline.traces import Trace
+from recoup.options import SimulationOptions
 
 MOST = 12
 """Maximum number of panels in a picture."""
@@ -29,13 +30,13 @@ def draw(plan: Plan, path: Path) -> Iterator[str]:
 def _panel(trace: Trace, net: str, policy: str, share: float) -> Timeline:
     peak = trace.unbudgeted_peak_bytes()
     budget = max(1, int(share * peak))
-    result = trace.simulate(budget, policy=policy)
+    result = trace.simulate(budget, SimulationOptions(policy=policy))
     if result.status != "ok":
         raise ValueError(
             f"{net} with policy {policy} in {share:.3g} of its peak: "
             f"{result.reason or result.status}"
         )
-    step = last_step(trace.timeline(budget, policy=policy))
+    step = last_step(trace.timeline(budget, SimulationOptions(policy=policy)))
     costs = {
         kind: sum(moment.cost_ns for moment in step if moment.kind == kind)
         for kind in ("op", "replay")

@@ -7,6 +7,7 @@ import argparse
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from recoup.commands.budget_arguments import OPTIONS
 from recoup.commands.exit_codes import USAGE_ERROR
 from recoup.hints import did_you_mean
 
@@ -65,5 +66,8 @@ class CommandParser(argparse.ArgumentParser):
         if option is None:
             return f"unexpected argument {words[0]!r}; usage: {self.usage_line}"
         name = option.partition("=")[0]
+        field = name.removeprefix("--").replace("-", "_")
+        if field in OPTIONS and "--option" in self.option_names():
+            return f"unknown option {name}; write --option {field}=VALUE"
         found = did_you_mean(name, self.option_names())
         return f"unknown option {name}{found or f'; `{self.prog} --help` lists all options'}"

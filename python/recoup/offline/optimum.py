@@ -73,7 +73,7 @@ def optimum(
     recomputed and those from outside; the cost of copies counts like that of replays.
 
     The engine could execute the schedule, and the bound holds for everything that it could do if
-    only bytes count (`Trace.simulate` with layout=False). Costs are the measured ones.
+    only bytes count (as with `SimulationOptions(layout=False)`). Costs are the measured ones.
 
     time_limit: approximate limit in seconds, above 0.
     small_result_bytes: as in `recoup.budget`.

@@ -14,7 +14,7 @@ from recoup.offline.in_threads import in_threads
 from recoup.offline.overheads import Overheads
 from recoup.offline.trace_steps import Steps, first_events
 from recoup.offline.traces import Simulation, Status, Trace, TracedOp
-from recoup.options import CostModel, Options, Planning
+from recoup.options import CostModel, Planning, SimulationOptions
 
 LADDER = range(100, 0, -10)
 """Percentages of the unbudgeted peak that are tried."""
@@ -304,13 +304,16 @@ class Predictor:
     ) -> Simulation:
         simulated = trace.simulate(
             budget_bytes,
-            policy=self._policy,
-            max_time_ratio=self._max_time_ratio,
-            plan_ahead=False,
-            noise=noise,
-            spill=self._spill,
-            spill_bandwidth=self._spill_bandwidth,
-            options=Options(planning=planning, cost_model=self._cost_model),
+            SimulationOptions(
+                policy=self._policy,
+                max_time_ratio=self._max_time_ratio,
+                plan_ahead=False,
+                noise=noise,
+                spill=self._spill,
+                spill_bandwidth=self._spill_bandwidth,
+                planning=planning,
+                cost_model=self._cost_model,
+            ),
         )
         self._on_simulation()
         return simulated

@@ -5,20 +5,24 @@ import os
 from collections.abc import Sequence
 from typing import Any, Literal
 
+import torch
+
 from recoup import _C
-from recoup._memory.sizes import MOST_BYTES, check_whole
+from recoup._memory.sizes import MOST_BYTES, check_whole, parse_bytes
 from recoup._reporting.files import utf8_name
 from recoup._reporting.moments import Moment
 from recoup.decisions import Decision
+from recoup.engine_options import engine_options
 from recoup.hints import hint_keywords
 from recoup.offline.layout import Buffer, Op
 from recoup.offline.lifetimes import Lifetimes
 from recoup.offline.order import Order
-from recoup.options import Options
-from recoup.scope import budget
+from recoup.options import SimulationOptions
 from recoup.stats import Stats
 
 Status = Literal["ok", "out of budget", "too slow"]
+_CPU = torch.device("cpu")
+_DEFAULTS = SimulationOptions()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,111 +167,34 @@ class Trace:
 
     def unbudgeted_peak_bytes(self) -> int:
         """Peak bytes of the program if nothing is ever evicted."""
-        return self._trace.unbudgeted_peak_bytes(_engine_options(1))
+        return self._trace.unbudgeted_peak_bytes(_engine_options(1, _DEFAULTS))
 
-    @hint_keywords()
     def simulate(
         self,
         budget_bytes: int,
+        options: SimulationOptions = _DEFAULTS,
         *,
-        policy: str = "planned",
-        max_time_ratio: float = 10.0,
-        layout: bool = True,
         decisions: bool = False,
-        oracle: tuple[float, float, float, float] = (1.0, 1.0, 1.0, 1.0),
-        plan_ahead: bool | None = None,
-        noise: tuple[int, float] | None = None,
-        spill: int | str | None = None,
-        spill_bandwidth: tuple[float, float] | None = None,
-        spill_request_ns: float | None = None,
-        chain_cost: bool | None = None,
-        options: Options | None = None,
     ) -> Simulation:
         """Runs the engine over the trace, on a device without memory.
 
         budget_bytes: the budget, at least 1.
-        policy: a name of `policies(simulated=True)`.
-        max_time_ratio: the run ends as "too slow" if it costs more than this multiple of the
-            program's own ops. 0: no bound.
-        layout: values have addresses, so that free memory can be fragmented. False: only bytes
-            count, as in simulators without a pool.
         decisions: keep the engine's decisions.
-        oracle: for the policy `oracle`: the exponents of cost, size and distance, and the weight of
-            evicted ancestors in the cost; each from 0 to 8.
-        plan_ahead: for a policy that knows steps. True: the first step already has its schedule or
-            list, made from the same step in an earlier run. False: as in a live run, a step has
-            none until a step like it has ended. None: True if the trace has one step; lists that
-            the trace contains for this budget are used from the point where they were in force.
-        noise: (seed, percent): the engine decides on costs that are distorted as on a busy machine,
-            each by a factor e^x with a normal x of that deviation; the result has the costs of the
-            trace. None: the engine decides on the costs of the trace.
-        spill: size of a spill tier, in bytes or as text. Tensors that were made outside the scope
-            are spilled too, unless they are pinned or have escaped. None: no tier.
-        spill_bandwidth: GB/s at which the tier is read, and written. None: 0.8 and 0.8.
-        spill_request_ns: latency of a request to the tier, in nanoseconds. None: the default.
-        chain_cost: for the policy `coop`, see docs/research/pool-policies.md. None: the policy's
-            default.
-        options: tuning and ablations. None: `Options()`.
 
         Raises ValueError for invalid options. A budget that is too small is a result, not an error.
         """
         row = self._trace.simulate(
-            _engine_options(
-                budget_bytes,
-                options,
-                layout=layout,
-                policy=policy,
-                oracle=oracle,
-                spill=spill,
-                spill_bandwidth=spill_bandwidth,
-                spill_request_ns=spill_request_ns,
-                chain_cost=chain_cost,
-            ),
-            max_time_ratio=max_time_ratio,
-            decisions=decisions,
-            plan_ahead=plan_ahead,
-            noise=noise,
+            _engine_options(budget_bytes, options), decisions=decisions, **_how(options)
         )
         stats = Stats.from_engine(row.pop("stats"))
         decided = Decision.rows(row.pop("decisions"))
         return Simulation(
-            policy=policy, budget_bytes=budget_bytes, stats=stats, decisions=decided, **row
+            policy=options.policy, budget_bytes=budget_bytes, stats=stats, decisions=decided, **row
         )
 
-    @hint_keywords()
-    def timeline(
-        self,
-        budget_bytes: int,
-        *,
-        policy: str = "planned",
-        max_time_ratio: float = 10.0,
-        layout: bool = True,
-        oracle: tuple[float, float, float, float] = (1.0, 1.0, 1.0, 1.0),
-        plan_ahead: bool | None = None,
-        noise: tuple[int, float] | None = None,
-        spill: int | str | None = None,
-        spill_bandwidth: tuple[float, float] | None = None,
-        spill_request_ns: float | None = None,
-        chain_cost: bool | None = None,
-        options: Options | None = None,
-    ) -> list[Moment]:
+    def timeline(self, budget_bytes: int, options: SimulationOptions = _DEFAULTS) -> list[Moment]:
         """The events of the run that `simulate` makes, as far as it gets."""
-        rows = self._trace.timeline(
-            _engine_options(
-                budget_bytes,
-                options,
-                layout=layout,
-                policy=policy,
-                oracle=oracle,
-                spill=spill,
-                spill_bandwidth=spill_bandwidth,
-                spill_request_ns=spill_request_ns,
-                chain_cost=chain_cost,
-            ),
-            max_time_ratio=max_time_ratio,
-            plan_ahead=plan_ahead,
-            noise=noise,
-        )
+        rows = self._trace.timeline(_engine_options(budget_bytes, options), **_how(options))
         return [Moment(*row) for row in rows]  # type: ignore[arg-type]
 
 
@@ -276,29 +203,35 @@ def check_budget(budget_bytes: int) -> None:
     check_whole(budget_bytes, "a budget in bytes", 1, MOST_BYTES)
 
 
-def _engine_options(
-    budget_bytes: int,
-    options: Options | None = None,
-    *,
-    layout: bool = True,
-    policy: str = "planned",
-    oracle: tuple[float, float, float, float] = (1.0, 1.0, 1.0, 1.0),
-    spill: int | str | None = None,
-    spill_bandwidth: tuple[float, float] | None = None,
-    spill_request_ns: float | None = None,
-    chain_cost: bool | None = None,
-) -> _C.Options:
+def _how(options: SimulationOptions) -> dict[str, Any]:
+    return {
+        "max_time_ratio": options.max_time_ratio,
+        "plan_ahead": options.plan_ahead,
+        "noise": options.noise,
+    }
+
+
+def _engine_options(budget_bytes: int, options: SimulationOptions) -> _C.Options:
     check_budget(budget_bytes)
-    tuning = options or Options()
-    # `recoup.budget` knows only the policies of live runs, and of these those with an order.
-    plain = dataclasses.replace(tuning, kinetic=None)
-    made = budget("1B", spill=spill, options=plain).setup.options.as_dict()
-    made |= {"policy": policy, "oracle": oracle, "chain_cost": chain_cost}
-    made |= {"kinetic": tuning.kinetic, "budget_bytes": budget_bytes}
-    if spill_bandwidth is not None:
-        read, write = spill_bandwidth
-        made |= {"spill_read_ns_per_byte": 1 / read, "spill_write_ns_per_byte": 1 / write}
-    made["spill_request_ns"] = spill_request_ns
-    if not layout:
-        made["address_bytes"] = min(max(budget_bytes, 1 << 40) << 8, MOST_BYTES)
-    return _C.Options(**made)
+    if not isinstance(options, SimulationOptions):
+        raise TypeError(
+            f"options must be a recoup.SimulationOptions; got {type(options).__name__}: write "
+            "recoup.SimulationOptions(...)"
+        )
+    speeds = {}
+    if options.spill_bandwidth is not None:
+        read, write = options.spill_bandwidth
+        speeds = {"spill_read_ns_per_byte": 1 / read, "spill_write_ns_per_byte": 1 / write}
+    addresses = 0 if options.layout else min(max(budget_bytes, 1 << 40) << 8, MOST_BYTES)
+    return engine_options(
+        options,
+        _CPU,
+        budget_bytes=budget_bytes,
+        policy=options.policy,
+        oracle=options.oracle,
+        chain_cost=options.chain_cost,
+        spill_bytes=0 if options.spill is None else parse_bytes(options.spill, name="spill"),
+        spill_request_ns=options.spill_request_ns,
+        address_bytes=addresses,
+        **speeds,
+    )

@@ -103,7 +103,8 @@ def test_the_cost_of_the_layout(tmp_path: Path) -> None:
     peak = trace.unbudgeted_peak_bytes()
     row = simulated.layout_row(trace, "dtr", peak // 2)
     here, free = (
-        trace.simulate(peak // 2, policy="dtr", layout=layout) for layout in (True, False)
+        trace.simulate(peak // 2, recoup.SimulationOptions(policy="dtr", layout=layout))
+        for layout in (True, False)
     )
     assert free.stats.misfits == 0
     assert here.stats.misfits > 0 and 0 < row["scatter"] == here.stats.scatter < 1
@@ -122,8 +123,11 @@ def test_the_least_budget_runs_and_a_smaller_one_does_not(tmp_path: Path) -> Non
     peak = trace.unbudgeted_peak_bytes()
     least = simulated.least_budget(trace, "dtr", peak)
     assert least is not None
-    assert trace.simulate(least, policy="dtr").status == "ok"
-    assert trace.simulate(least - peak // 100 - 1, policy="dtr").status != "ok"
+    assert trace.simulate(least, recoup.SimulationOptions(policy="dtr")).status == "ok"
+    assert (
+        trace.simulate(least - peak // 100 - 1, recoup.SimulationOptions(policy="dtr")).status
+        != "ok"
+    )
     whole = simulated.whole_budget(trace, peak)
     assert whole is not None and peak <= whole < 1.2 * peak
     assert trace.simulate(whole).stats.evictions == 0

@@ -94,11 +94,12 @@ def test_a_trace_is_scanned_in_simulation(tmp_path: Path) -> None:
     least = found[0]
     assert least.percent + len(found) - 1 == 100
     result = trace.simulate(
-        least.budget_bytes, policy="dtr", options=recoup.Options(cost_model="bytes")
+        least.budget_bytes, recoup.SimulationOptions(policy="dtr", cost_model="bytes")
     )
     assert isinstance(result, recoup.Simulation) and result.time_ratio == least.time_ratio
     below = trace.simulate(
-        peak * (least.percent - 1) // 100, policy="dtr", options=recoup.Options(cost_model="bytes")
+        peak * (least.percent - 1) // 100,
+        recoup.SimulationOptions(policy="dtr", cost_model="bytes"),
     )
     assert below.status != "ok"
 

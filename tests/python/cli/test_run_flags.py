@@ -15,7 +15,8 @@ import recoup
 from command import cli, cli_here, refused
 from recoup import gpus
 from recoup.bench.flat_options import split
-from recoup.commands.budget_arguments import FLAGS, OPTION_FLAGS, OPTION_TYPES, OPTIONS, PLANNING
+from recoup.commands.budget_arguments import ARGUMENTS, OPTIONS, OWN_FLAGS, option_type
+from recoup.known_names import option_table
 
 B = ["--budget", "1MiB"]
 
@@ -31,12 +32,20 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_every_argument_of_budget_has_a_flag_or_is_an_option() -> None:
     parameters = inspect.signature(recoup.budget).parameters
     # Flags of their own set the profile and the rules.
-    assert set(parameters) == {*FLAGS, "profile", "rules", "options"}
+    assert set(parameters) == {*ARGUMENTS, "profile", "rules", "options"}
     fields = {field.name: field.default for field in dataclasses.fields(recoup.Options)}
-    assert fields.keys() == {*OPTION_FLAGS, *OPTIONS}
-    assert not set(OPTION_FLAGS) & set(OPTIONS)
-    for name, parse in OPTION_TYPES.items():
-        assert parse(str(fields[name])) == fields[name], name
+    assert fields.keys() == {*OWN_FLAGS, *OPTIONS}
+    for name in fields:
+        assert option_type(name)(str(fields[name])) == fields[name], name
+
+
+def test_the_option_table_has_the_defaults_of_the_arguments() -> None:
+    table = option_table()
+    fields = dataclasses.asdict(recoup.SimulationOptions())
+    for name in fields.keys() & table.keys():
+        assert table[name].default == (
+            list(fields[name]) if isinstance(fields[name], tuple) else fields[name]
+        ), name
 
 
 BOUNDS = {
@@ -49,7 +58,8 @@ BOUNDS = {
 
 def test_options_have_the_types_of_the_arguments() -> None:
     hints = typing.get_type_hints(recoup.Options)
-    for name, parse in OPTION_TYPES.items():
+    for name in OPTIONS:
+        parse = option_type(name)
         kinds = typing.get_args(hints[name]) or (hints[name],)
         if types.NoneType in kinds:
             assert parse("None") is None
@@ -63,19 +73,20 @@ def test_options_have_the_types_of_the_arguments() -> None:
             assert parse("4KiB") == "4KiB"
         else:
             assert name in BOUNDS, "test its bounds too"
-    assert typing.get_args(hints["planning"]) == PLANNING
+    for kind in typing.get_args(hints["planning"]):
+        assert option_type("planning")(kind) == kind
 
 
 @pytest.mark.parametrize("name", BOUNDS)
 def test_options_have_the_bounds_of_the_arguments(name: str) -> None:
     least, most, step = BOUNDS[name]
     for good in (least, most):
-        recoup.budget("1MiB", **split({name: OPTION_TYPES[name](str(good))}))  # type: ignore[arg-type]
+        recoup.budget("1MiB", **split({name: option_type(name)(str(good))}))  # type: ignore[arg-type]
     for wrong in (least - step, most + step):
         with pytest.raises(ValueError, match=f"^{name} must be "):
             recoup.budget("1MiB", **split({name: wrong}))  # type: ignore[arg-type]
         with pytest.raises(argparse.ArgumentTypeError, match=r"^must be "):
-            OPTION_TYPES[name](str(wrong))
+            option_type(name)(str(wrong))
 
 
 def test_flags_and_options_reach_the_budget(tmp_path: Path) -> None:

@@ -75,7 +75,8 @@ def test_the_numbers_of_a_trace_make_the_same_trace(tmp_path: Path) -> None:
     peak = trace.unbudgeted_peak_bytes()
     assert again.unbudgeted_peak_bytes() == peak
     want, got = (
-        one.simulate(peak * 7 // 10, plan_ahead=False, decisions=True) for one in (trace, again)
+        one.simulate(peak * 7 // 10, recoup.SimulationOptions(plan_ahead=False), decisions=True)
+        for one in (trace, again)
     )
     assert got.decisions == want.decisions != []
 
@@ -246,7 +247,7 @@ def test_the_time_ratio_is_that_of_the_steady_step(tmp_path: Path) -> None:
     predictor = Predictor(trace, cost_model="bytes")
     one = predictor.predict(short_size(predictor.peak_bytes * 7 // 10))
     moments = trace.timeline(
-        one.budget_bytes, plan_ahead=False, options=recoup.Options(cost_model="bytes")
+        one.budget_bytes, recoup.SimulationOptions(plan_ahead=False, cost_model="bytes")
     )
     marks = [place for place, moment in enumerate(moments) if moment.kind == "step"]
     last = moments[marks[-2] : marks[-1]]
@@ -295,7 +296,8 @@ def test_copies_are_those_of_a_steady_step(tmp_path: Path) -> None:
     ends = Steps(trace).ends[predictor.steady.first_mark : predictor.steady.last_mark + 1]
     before, after = (
         first_events(trace, end).simulate(
-            found.budget_bytes, spill="64MiB", max_time_ratio=1000, plan_ahead=False
+            found.budget_bytes,
+            recoup.SimulationOptions(spill="64MiB", max_time_ratio=1000, plan_ahead=False),
         )
         for end in (ends[0], ends[-1])
     )

@@ -137,7 +137,9 @@ def test_a_simulation_makes_the_decisions_of_the_live_run(
     options: dict[str, Any] = {"policy": "recoup", "cost_model": "bytes", "spill": spill}
     with recoup.budget(budget, profile="decisions", **split(options)) as run:
         program()
-    simulation = trace.simulate(budget, decisions=True, max_time_ratio=0, **split(options))
+    simulation = trace.simulate(
+        budget, recoup.SimulationOptions(max_time_ratio=0, **options), decisions=True
+    )
     assert simulation.status == "ok"
     assert run.decisions() and simulation.decisions == run.decisions()
 

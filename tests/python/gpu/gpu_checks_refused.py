@@ -218,7 +218,9 @@ def recorded_steps(model: nn.Sequential, budget: int, spill: str | None) -> reco
 def assert_simulated_alike(
     run: recoup.Run, trace: recoup.Trace, budget: int, options: dict[str, Any], case: str
 ) -> None:
-    simulated = trace.simulate(budget, max_time_ratio=0, decisions=True, **split(options))
+    simulated = trace.simulate(
+        budget, recoup.SimulationOptions(max_time_ratio=0, **options), decisions=True
+    )
     assert simulated.status == "ok", f"{case}: {simulated.reason}"
     ours = run.decisions()
     assert ours == simulated.decisions, f"{case}: {difference(ours, simulated.decisions)}"

@@ -217,7 +217,7 @@ def test_bad_arguments_with_the_preset(tmp_path: Path, capsys: pytest.CaptureFix
         ([tmp_path / "run.rtrace"], "needs a log of the DTR authors (.log, .log.gz); got"),
         ([tmp_path / "none.log"], "No such file"),
         ([log, "--policy", "random"], "--policy 'random' is not one of dtr, dtr-eq"),
-        ([log, "--eager-drop"], "does not support --eager-drop"),
+        ([log, "--plan-ahead"], "does not support --plan-ahead"),
         ([log, "--timeline", tmp_path / "t.json"], "does not support --timeline"),
     ):
         said = refused(capsys, "simulate", *arguments, "--preset", "dtr", "--json", out)

@@ -12,7 +12,6 @@ import pytest
 import recoup
 from command import cli, cli_here, refused
 from recoup import _C
-from recoup.bench.flat_options import split
 from recoup.offline.graph import Graph, graph_of
 from recoup.offline.optimum import optimum
 from recoup.offline.optimum_model import with_scope_exit
@@ -102,7 +101,7 @@ def test_no_policy_is_below_the_bound(seed: int) -> None:
     for budget in budgets_of(trace):
         found = optimum(trace, budget, time_limit=5, small_result_bytes=0)
         for policy in POLICIES:
-            run = trace.simulate(budget, policy=policy, **split(EXACT))
+            run = trace.simulate(budget, recoup.SimulationOptions(policy=policy, **EXACT))
             if run.status == "ok":
                 assert found.bound is not None, (budget, policy)
                 assert run.time_ratio >= found.bound - 1e-5, (budget, policy)
@@ -312,6 +311,6 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     without = cli(*arguments, env=dict(os.environ, PYTHONPATH=str(tmp_path)))
     assert without.returncode != 0 and without.stderr.count("\n") == 1
     assert "--optimum needs SciPy: pip install 'recoup[optimum]'" in without.stderr
-    assert "measured costs" in refused(capsys, *arguments, "--cost-model", "bytes")
+    assert "measured costs" in refused(capsys, *arguments, "--option", "cost_model=bytes")
     assert "above 0 s" in refused(capsys, *arguments, "--time-limit", "0")
     assert not out.exists()

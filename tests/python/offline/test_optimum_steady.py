@@ -128,7 +128,12 @@ def test_no_steady_run_is_below_the_bound(training: recoup.Trace, percent: int) 
     ran = 0
     for policy in POLICIES:
         runs = [
-            trace.simulate(budget, policy=policy, layout=False, spill="1GiB", max_time_ratio=0)
+            trace.simulate(
+                budget,
+                recoup.SimulationOptions(
+                    policy=policy, layout=False, spill="1GiB", max_time_ratio=0
+                ),
+            )
             for trace in (early, training)
         ]
         if any(run.status != "ok" for run in runs):

@@ -7,7 +7,6 @@ import heapq
 import pytest
 
 import recoup
-from recoup.bench.flat_options import split
 from recoup.offline.graph import Graph, TierPrice, graph_of
 from recoup.offline.optimum import optimum
 from recoup.offline.optimum_model import with_scope_exit
@@ -35,7 +34,9 @@ def test_no_policy_is_below_the_bound(seed: int) -> None:
     for budget in budgets_of(trace):
         found = optimum(trace, budget, time_limit=5, small_result_bytes=0, tier=PRICE)
         for policy in POLICIES:
-            run = trace.simulate(budget, policy=policy, spill="1GiB", **split(EXACT))
+            run = trace.simulate(
+                budget, recoup.SimulationOptions(policy=policy, spill="1GiB", **EXACT)
+            )
             if run.status == "ok":
                 assert found.bound is not None, (budget, policy)
                 assert run.time_ratio >= found.bound - 1e-5, (budget, policy)

@@ -158,7 +158,10 @@ def test_scaling_to_the_same_batch_gives_the_same_trace(tmp_path: Path) -> None:
     same = ScaledTrace(trace, 8).trace(8)
     assert same.ops() == trace.ops()
     budget = trace.unbudgeted_peak_bytes() * 6 // 10
-    want, got = (one.simulate(budget, plan_ahead=False, decisions=True) for one in (trace, same))
+    want, got = (
+        one.simulate(budget, recoup.SimulationOptions(plan_ahead=False), decisions=True)
+        for one in (trace, same)
+    )
     assert got.decisions == want.decisions != []
 
 

@@ -165,8 +165,8 @@ def traced(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_plan_ahead_schedules_the_first_step(traced: Path, policy: str) -> None:
     trace = recoup.Trace.read(traced)
     peak = trace.unbudgeted_peak_bytes()
-    live = trace.simulate(peak, policy=policy)
-    ahead = trace.simulate(peak, policy=policy, plan_ahead=True)
+    live = trace.simulate(peak, recoup.SimulationOptions(policy=policy))
+    ahead = trace.simulate(peak, recoup.SimulationOptions(policy=policy, plan_ahead=True))
     assert ahead.stats.peak_bytes < live.stats.peak_bytes
     assert ahead.stats.peak_bytes < 0.9 * peak
     assert ahead.stats.evictions > live.stats.evictions > 0
@@ -177,7 +177,10 @@ def test_budgeted_and_rotor_plan_for_the_budget(traced: Path, policy: str) -> No
     trace = recoup.Trace.read(traced)
     peak = trace.unbudgeted_peak_bytes()
     ratios = [
-        trace.simulate(int(peak * share), policy=policy, plan_ahead=True, layout=False).time_ratio
+        trace.simulate(
+            int(peak * share),
+            recoup.SimulationOptions(policy=policy, plan_ahead=True, layout=False),
+        ).time_ratio
         for share in (1.0, 0.7, 0.5)
     ]
     assert ratios[0] == 1.0 < ratios[1] <= ratios[2] < 2.0

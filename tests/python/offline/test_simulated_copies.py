@@ -57,7 +57,9 @@ def recorded(path: Path, seed: int) -> recoup.Trace:
 
 def decisions_of(trace: recoup.Trace, budget: int) -> list[recoup.Decision] | None:
     return trace.simulate(
-        budget, max_time_ratio=0, plan_ahead=False, decisions=True, options=OPTIONS
+        budget,
+        recoup.SimulationOptions(max_time_ratio=0, plan_ahead=False, **vars(OPTIONS)),
+        decisions=True,
     ).decisions
 
 

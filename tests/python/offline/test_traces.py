@@ -15,7 +15,6 @@ import recoup
 from command import cli, cli_here, refused
 from dtr_logs import Row, call, memory, write_log
 from recoup._reporting.moments import chrome_trace
-from recoup.bench.flat_options import split
 from recoup.bench.nets.tiny import net_named
 from recoup.commands.simulate.checks import parse_budgets
 from recoup.offline import layout
@@ -158,7 +157,9 @@ def test_a_simulation_makes_the_decisions_of_the_live_run(
     run = train(
         net_named(name), variant_named("plain"), STEPS, budget, profile="decisions", **options
     )
-    simulation = trace.simulate(budget, decisions=True, max_time_ratio=0, **split(options))
+    simulation = trace.simulate(
+        budget, recoup.SimulationOptions(max_time_ratio=0, **options), decisions=True
+    )
     assert simulation.status == "ok"
     assert run.decisions and simulation.decisions == run.decisions
     assert simulation.stats.peak_bytes == run.stats.peak_bytes
@@ -175,9 +176,8 @@ def test_a_kinetic_order_makes_the_decisions_of_a_full_search(
         through_all, in_order = (
             trace.simulate(
                 budget,
-                policy=policy,
+                recoup.SimulationOptions(policy=policy, sampling=False, kinetic=kinetic),
                 decisions=True,
-                options=recoup.Options(sampling=False, kinetic=kinetic),
             )
             for kinetic in (False, True)
         )
@@ -190,7 +190,7 @@ def test_expensive_moves_are_avoided(traced: tuple[str, recoup.Trace]) -> None:
     budget = int(trace.unbudgeted_peak_bytes() * 0.6)
     cheap, expensive = (
         trace.simulate(
-            budget, options=recoup.Options(move_ns_per_byte=price, cost_model="bytes")
+            budget, recoup.SimulationOptions(move_ns_per_byte=price, cost_model="bytes")
         ).stats
         for price in (0.001, 10_000.0)
     )
@@ -224,10 +224,16 @@ def test_results_of_a_simulation(tmp_path: Path) -> None:
     assert small.status == "out of budget" and "the budget of 4.9 KiB" in small.reason
     assert small.ops < trace.op_count
     assert not small.decisions
-    assert trace.simulate(peak * 9 // 10, max_time_ratio=1.0, policy="lru").status != "ok"
-    for wrong in ({"policy": "best"}, {"budget_bytes": 0}):
-        with pytest.raises(ValueError):
-            trace.simulate(**split({"budget_bytes": peak, **wrong}))
+    assert (
+        trace.simulate(
+            peak * 9 // 10, recoup.SimulationOptions(max_time_ratio=1.0, policy="lru")
+        ).status
+        != "ok"
+    )
+    with pytest.raises(ValueError):
+        trace.simulate(peak, recoup.SimulationOptions(policy="best"))
+    with pytest.raises(ValueError):
+        trace.simulate(0)
 
 
 def test_a_timeline_agrees_with_the_simulation(tmp_path: Path) -> None:
@@ -391,7 +397,9 @@ def test_run_trace_then_simulate(tmp_path: Path, capsys: pytest.CaptureFixture[s
     ]
     assert result["rows"][0]["time_ratio"] == 1.0 < result["rows"][2]["time_ratio"]
     assert plot.read_bytes().startswith(b"\x89PNG")
-    in_order = cli("simulate", trace, "--policy", "dtr", "lru", "--budgets", "40", "--kinetic")
+    in_order = cli(
+        "simulate", trace, "--policy", "dtr", "lru", "--budgets", "40", "--option", "sampling=false"
+    )
     assert in_order.returncode == 0, in_order.stderr
 
 
@@ -413,7 +421,10 @@ def test_bad_arguments_of_simulate(tmp_path: Path, capsys: pytest.CaptureFixture
         ([trace, "--budgets", "inf"], "at most 1000000 %"),
         ([trace, "--budgets", "1" + "0" * 30 + "B"], "at most 4611686018427387904 bytes"),
         ([trace, "--budgets", "1..1" + "0" * 10], "at most 10000 %"),
-        ([trace, "--seed", "1" + "0" * 30], "--seed must be a whole number from 0 to"),
+        (
+            [trace, "--option", "seed=1" + "0" * 30],
+            "--option seed must be a whole number from 0 to",
+        ),
         ([trace, "--max-time-ratio", "nan"], "--max-time-ratio must be 0 or more"),
         ([empty], "no budget to simulate"),
         ([trace, "--jobs", "0"], "--jobs must be 1 or more"),

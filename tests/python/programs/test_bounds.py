@@ -8,7 +8,6 @@ import pytest
 import recoup
 from command import cli_here, refused
 from recoup import _C
-from recoup.bench.flat_options import split
 from shared_data import SHARED
 
 # As in the DTR authors' simulator: bytes only, and every candidate is scored.
@@ -40,8 +39,8 @@ def test_oracle_evicts_the_value_used_last() -> None:
     # In addition to x, two of the three fit. When c is made, lru evicts a, which costs 40 and is
     # used after 110 ns; the oracle evicts b, which costs 10 and is used after 210 ns.
     trace = forked()
-    plain = trace.simulate(3 * 64, policy="lru", **split(BYTES_ONLY))
-    oracle = trace.simulate(3 * 64, policy="oracle", **split(BYTES_ONLY))
+    plain = trace.simulate(3 * 64, recoup.SimulationOptions(policy="lru", **BYTES_ONLY))
+    oracle = trace.simulate(3 * 64, recoup.SimulationOptions(policy="oracle", **BYTES_ONLY))
     assert (plain.replay_cost_ns, oracle.replay_cost_ns) == (40, 10)
 
 
@@ -50,7 +49,7 @@ def test_exponents_of_the_oracle() -> None:
 
     def cost(*oracle: float) -> int:
         return trace.simulate(
-            192, policy="oracle", oracle=oracle, **split(BYTES_ONLY)
+            192, recoup.SimulationOptions(policy="oracle", oracle=oracle, **BYTES_ONLY)
         ).replay_cost_ns  # type: ignore[arg-type]
 
     assert cost(0.0, 1.0, 1.0, 1.0) == 10  # by distance alone
@@ -60,7 +59,7 @@ def test_exponents_of_the_oracle() -> None:
 
 
 def test_unbounded_has_no_replays() -> None:
-    run = forked().simulate(64, policy="unbounded", **split(BYTES_ONLY))
+    run = forked().simulate(64, recoup.SimulationOptions(policy="unbounded", **BYTES_ONLY))
     assert (run.status, run.time_ratio, run.stats.peak_bytes) == ("ok", 1.0, 4 * 64)
 
 
@@ -93,8 +92,8 @@ def test_on_the_published_logs(log: str, share: float, limit: float) -> None:
         pytest.skip(f"the published logs are not in {SHARED}")
     trace = recoup.read_dtr_log(path)
     budget = int(trace.unbudgeted_peak_bytes() * share)
-    oracle = trace.simulate(budget, policy="oracle", **split(BYTES_ONLY))
+    oracle = trace.simulate(budget, recoup.SimulationOptions(policy="oracle", **BYTES_ONLY))
     assert oracle.status == "ok"
     assert oracle.time_ratio <= limit
-    dtr = trace.simulate(budget, policy="dtr", **split(BYTES_ONLY))
+    dtr = trace.simulate(budget, recoup.SimulationOptions(policy="dtr", **BYTES_ONLY))
     assert oracle.time_ratio < dtr.time_ratio

@@ -31,7 +31,8 @@ def simulated_work(trace: Trace, policy: str, percents: range) -> dict[int, tupl
     work = {}
     for percent in percents:
         result = trace.simulate(
-            peak * percent // 100, policy=policy, max_time_ratio=FEASIBLE, **split(OPTIONS)
+            peak * percent // 100,
+            recoup.SimulationOptions(policy=policy, max_time_ratio=FEASIBLE, **OPTIONS),
         )
         if result.status == "ok":
             work[percent] = (result.time_ratio, 1 + result.stats.replays / result.ops)

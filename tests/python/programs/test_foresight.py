@@ -9,7 +9,6 @@ import pytest
 import torch
 
 import recoup
-from recoup.bench.flat_options import split
 from recoup.bench.nets.tiny import net_named
 from train import HUGE, train, variant_named
 
@@ -50,9 +49,13 @@ def test_a_simulation_makes_the_list_of_a_run_and_it_changes_no_bit(
     )
     assert run.bits == whole.bits
     assert run.stats.peak_bytes <= budget
-    simulated = trace.simulate(budget, policy="planned", decisions=True, options=options)
+    simulated = trace.simulate(
+        budget, recoup.SimulationOptions(policy="planned", **vars(options)), decisions=True
+    )
     assert simulated.decisions == run.decisions
-    usual = trace.simulate(budget, policy="recoup", decisions=True, options=options)
+    usual = trace.simulate(
+        budget, recoup.SimulationOptions(policy="recoup", **vars(options)), decisions=True
+    )
     assert simulated.decisions != usual.decisions
     assert cost(simulated) < cost(usual)
     assert run.stats.followed_steps > 0 and run.stats.listed_evictions > 0
@@ -61,7 +64,8 @@ def test_a_simulation_makes_the_list_of_a_run_and_it_changes_no_bit(
     assert run.stats.followed_cost_ns <= 1.25 * run.stats.followed_expected_ns
     step = trace.step()
     planned, usual = (
-        step.simulate(budget, policy=policy, options=options) for policy in ("planned", "recoup")
+        step.simulate(budget, recoup.SimulationOptions(policy=policy, **vars(options)))
+        for policy in ("planned", "recoup")
     )
     assert cost(planned) < cost(usual)
 
@@ -87,7 +91,7 @@ def test_a_trace_records_the_lists_and_when_they_were_in_force(
     options: dict[str, Any] = {"cost_model": "bytes"}
     run = train(net, plain, 12, budget, "planned", planning=planning, trace=path, **options)
     trace = recoup.Trace.read(path)
-    simulated = trace.simulate(budget, policy="planned", **split(options))
+    simulated = trace.simulate(budget, recoup.SimulationOptions(policy="planned", **options))
     for name in ("evictions", "evicted_bytes", "replays", "moves", "moved_bytes", "peak_bytes"):
         assert getattr(simulated.stats, name) == getattr(run.stats, name), name
     assert simulated.stats.listed_evictions == run.stats.listed_evictions
@@ -95,7 +99,9 @@ def test_a_trace_records_the_lists_and_when_they_were_in_force(
     if planning == "wait":
         assert run.stats.listed_evictions > 0
         # In another budget, the lists are made for that budget.
-        more = trace.simulate(budget + (1 << 20), policy="planned", **split(options))
+        more = trace.simulate(
+            budget + (1 << 20), recoup.SimulationOptions(policy="planned", **options)
+        )
         assert more.stats.foreseen_steps > 0 and more.stats.planning_ns > 0
         assert simulated.stats.planning_ns == 0
 
@@ -109,7 +115,9 @@ def test_a_program_without_step_marks_gets_the_default_policy(tmp_path: Path) ->
     trace = recoup.Trace.read(path)
     budget = int(trace.unbudgeted_peak_bytes() * 0.8)
     planned, usual = (
-        trace.simulate(budget, policy=policy, decisions=True, plan_ahead=False)
+        trace.simulate(
+            budget, recoup.SimulationOptions(policy=policy, plan_ahead=False), decisions=True
+        )
         for policy in ("planned", "recoup")
     )
     assert planned.decisions == usual.decisions

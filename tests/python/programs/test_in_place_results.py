@@ -72,7 +72,9 @@ def test_a_simulation_decides_as_the_run(name: str, tmp_path: Path) -> None:
         program()
     trace = recoup.Trace.read(tmp_path / "t.rtrace")
     simulated = trace.simulate(
-        run.stats().budget_bytes, policy="dtr", options=BY_BYTES, decisions=True, max_time_ratio=0
+        run.stats().budget_bytes,
+        recoup.SimulationOptions(policy="dtr", **vars(BY_BYTES), max_time_ratio=0),
+        decisions=True,
     )
     assert simulated.status == "ok"
     assert simulated.decisions == run.decisions()

@@ -198,7 +198,7 @@ def test_a_simulation_ends_an_escape_where_the_run_did(tmp_path: Path) -> None:
     budget = run.stats().peak_bytes // 2
     with recoup.budget(budget, policy="recoup", options=OPTIONS) as live:
         train_with_a_look(lambda p: p.numpy().max())
-    simulated = trace.simulate(budget, policy="recoup", options=OPTIONS)
+    simulated = trace.simulate(budget, recoup.SimulationOptions(policy="recoup", **vars(OPTIONS)))
     assert simulated.stats.replays == live.stats().replays > 0
     assert simulated.stats.evictions == live.stats().evictions
 

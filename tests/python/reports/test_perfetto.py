@@ -125,7 +125,7 @@ def test_the_duration_of_a_simulated_op_is_its_cost(
     budget = whole.unbudgeted_peak_bytes() // 2
     options = ["--policy", "lru", "--budgets", f"{budget}B", "--timeline", file]
     assert cli_here(capsys, "simulate", trace, *options).returncode == 0
-    simulated = whole.simulate(budget, policy="lru")
+    simulated = whole.simulate(budget, recoup.SimulationOptions(policy="lru"))
     perfetto.load(file)
     drawn = lines(perfetto)
     program, replays = drawn["program"], drawn["replays"]

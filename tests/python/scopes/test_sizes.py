@@ -76,14 +76,14 @@ def test_numbers_of_any_length_are_refused() -> None:
         with pytest.raises(
             ValueError, match=f"{next(iter(options))} must be a whole number from [01]"
         ):
-            trace.simulate(1000, **split(options))
+            trace.simulate(1000, recoup.SimulationOptions(**options))
     with pytest.raises(TypeError, match=r"seed must be a whole number from 0 to .*; got float"):
         recoup.budget("1MiB", options=recoup.Options(seed=1.5))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="a budget in bytes must be a whole number from 1"):
         trace.simulate(10**30)
     with pytest.raises(ValueError, match="an op must be a whole number"):
         trace.reordered([10**30])
-    assert trace.simulate(2**62, layout=False).status == "ok"
+    assert trace.simulate(2**62, recoup.SimulationOptions(layout=False)).status == "ok"
     with pytest.raises(ValueError, match="upper of buffer 'a' does not fit in 64 bits"):
         layout.plan([layout.Buffer("a", 0, 10**30, 1)])
     with pytest.raises(ValueError, match="node_limit must be a whole number"):

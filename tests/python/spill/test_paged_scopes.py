@@ -59,7 +59,9 @@ def test_another_window_takes_the_place_of_the_first(tmp_path: Path) -> None:
     assert live.peak_bytes <= 72 * MIB
     for budget in (72 * MIB, 1 << 30):
         run_after_another(budget)
-        made = recoup.Trace.read(path).simulate(72 * MIB, policy="recoup", options=SMALL)
+        made = recoup.Trace.read(path).simulate(
+            72 * MIB, recoup.SimulationOptions(policy="recoup", **vars(SMALL))
+        )
         assert made.status == "ok", made.reason
         assert made.stats.peak_bytes == live.peak_bytes
         assert made.stats.paged_allocations == live.paged_allocations > 0
@@ -75,7 +77,9 @@ def test_a_simulation_knows_the_window_of_an_earlier_scope(
     options = recoup.Options(page_window=window)
     with recoup.budget("40MiB", options=options, trace=path) as run:
         (earlier[:4] + 1).sum()
-    made = recoup.Trace.read(path).simulate(40 * MIB, policy="recoup", options=options)
+    made = recoup.Trace.read(path).simulate(
+        40 * MIB, recoup.SimulationOptions(policy="recoup", **vars(options))
+    )
     assert made.stats.peak_bytes == run.stats().peak_bytes > 16 * MIB
 
 
@@ -89,7 +93,9 @@ def test_an_op_that_must_not_run_twice_is_simulated_so(tmp_path: Path) -> None:
         mantissa, exponent = torch.empty(0, dtype=torch.float64), torch.empty(0, dtype=torch.int32)
         torch.frexp(x, out=(mantissa, exponent))
         assert bool((mantissa == 0.5).all()) and bool((exponent == 1).all())
-    made = recoup.Trace.read(path).simulate(61 * MIB, policy="recoup", options=options)
+    made = recoup.Trace.read(path).simulate(
+        61 * MIB, recoup.SimulationOptions(policy="recoup", **vars(options))
+    )
     assert made.stats.paged_allocations == run.stats().paged_allocations > 0
     assert made.stats.paged_bytes == run.stats().paged_bytes
 

@@ -59,7 +59,11 @@ def simulate(
     options: recoup.Options = OPTIONS,
 ) -> recoup.Simulation:
     trace = recoup.Trace.read(path)
-    return trace.simulate(budget, policy=policy, spill=spill, decisions=True, options=options)
+    return trace.simulate(
+        budget,
+        recoup.SimulationOptions(policy=policy, spill=spill, **vars(options)),
+        decisions=True,
+    )
 
 
 @pytest.mark.parametrize(("budget", "spill"), [(24 * MIB, None), (33 * MIB, "256MiB")])
@@ -75,7 +79,9 @@ def test_a_simulation_makes_the_decisions_of_the_live_run(
     for recorded in (budget, None):
         trace = traced(name, tmp_path / "run.rtrace", recorded, spill)
         simulated = trace.simulate(
-            budget, policy="recoup", spill=spill, decisions=True, options=OPTIONS
+            budget,
+            recoup.SimulationOptions(policy="recoup", spill=spill, **vars(OPTIONS)),
+            decisions=True,
         )
         assert simulated.status == "ok", simulated.reason
         for each in SAME:
@@ -288,8 +294,8 @@ def test_smaller_results_are_paged_if_the_window_does_not_fit() -> None:
 
 def test_a_simulation_without_a_window_is_out_of_budget(tmp_path: Path) -> None:
     trace = traced("distances", tmp_path / "run.rtrace", 24 * MIB, None)
-    without = trace.simulate(24 * MIB, policy="recoup")
+    without = trace.simulate(24 * MIB, recoup.SimulationOptions(policy="recoup"))
     assert without.status == "out of budget"
     assert "aten::" in without.reason
-    too_small = trace.simulate(8 * MIB, policy="recoup", options=OPTIONS)
+    too_small = trace.simulate(8 * MIB, recoup.SimulationOptions(policy="recoup", **vars(OPTIONS)))
     assert too_small.status == "out of budget"

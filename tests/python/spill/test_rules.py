@@ -149,13 +149,18 @@ def test_a_simulation_makes_the_decisions_of_the_live_run(
     with recoup.budget(budget, rules=made, profile="decisions", options=options) as run:
         train()
     trace = recoup.Trace.read(path)
-    simulated = trace.simulate(budget, decisions=True, max_time_ratio=0, options=options)
+    simulated = trace.simulate(
+        budget, recoup.SimulationOptions(max_time_ratio=0, **vars(options)), decisions=True
+    )
     assert simulated.status == "ok" and run.decisions()
     assert simulated.decisions == run.decisions()
     with recoup.budget(peak, trace=tmp_path / "free.rtrace", options=options):
         train()
     free = recoup.Trace.read(tmp_path / "free.rtrace")
-    assert free.simulate(budget, decisions=True, options=options).decisions != run.decisions()
+    assert (
+        free.simulate(budget, recoup.SimulationOptions(**vars(options)), decisions=True).decisions
+        != run.decisions()
+    )
 
 
 def test_a_scope_without_rules_forgets_those_of_another(plain: list[str], peak: int) -> None:

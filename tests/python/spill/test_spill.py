@@ -290,7 +290,7 @@ def test_a_simulation_has_a_spill_tier(tmp_path: Path) -> None:
     trace = recoup.Trace.read(path)
     budget = trace.unbudgeted_peak_bytes() // 5
     assert trace.simulate(budget).status == "out of budget"
-    tiered = trace.simulate(budget, spill="1GiB", decisions=True)
+    tiered = trace.simulate(budget, recoup.SimulationOptions(spill="1GiB"), decisions=True)
     assert tiered.status == "ok" and tiered.stats.spills > 0
     kinds = Counter(decision.kind for decision in tiered.decisions)
     assert kinds["fetch"] == tiered.stats.fetches
@@ -337,16 +337,19 @@ def test_the_commands_accept_a_spill_tier(
     ]
     assert rows[0]["status"] == "out of budget"
     assert [row["time_ratio"] for row in rows[1:3]] == ratios
-    slow = cli_here(capsys, *simulate, "--spill", "1GiB", "--spill-latency", "5000")
+    slow = cli_here(capsys, *simulate, "--spill", "1GiB", "--spill-request-ns", "5e6")
     assert slow.returncode == 0, slow.stderr
     (row,) = json.loads((tmp_path / "rows.json").read_text())["rows"]
     assert row["time_ratio"] > ratios[1]
-    quick = cli_here(capsys, *simulate, "--spill", "1GiB", "--spill-latency", "0")
+    quick = cli_here(capsys, *simulate, "--spill", "1GiB", "--spill-request-ns", "0")
     assert quick.returncode == 0, quick.stderr
     for wrong, says in (
         (("--spill-bandwidth", "3,1"), "--spill-bandwidth needs a spill tier"),
-        (("--spill-latency", "3"), "--spill-latency needs a spill tier"),
-        (("--spill", "1GiB", "--spill-latency", "-1"), "--spill-latency must be from 0"),
+        (("--spill-request-ns", "3"), "--spill-request-ns needs a spill tier"),
+        (
+            ("--spill", "1GiB", "--spill-request-ns", "-1"),
+            "--spill-request-ns must be a number from 0 to",
+        ),
         (("--spill", "1GiB", "--spill-bandwidth", "0,1"), "must be READ,WRITE"),
         (("--spill", "a lot"), "--spill 'a lot' is not a size"),
     ):

@@ -353,14 +353,18 @@ def test_a_simulation_makes_the_decisions_of_the_live_run(
     options: dict[str, Any] = {"policy": policy, "cost_model": "bytes", "planning": "wait"}
     with recoup.budget(budget, profile="decisions", **split(options)) as run:
         program()
-    simulation = trace.simulate(budget, decisions=True, max_time_ratio=0, **split(options))
+    simulation = trace.simulate(
+        budget, recoup.SimulationOptions(max_time_ratio=0, **options), decisions=True
+    )
     assert simulation.status == "ok"
     assert run.decisions() and simulation.decisions == run.decisions()
     quarter = trace.unbudgeted_peak_bytes() // 4
     options["spill"] = "1GiB"
     with recoup.budget(quarter, profile="decisions", **split(options)) as run:
         program()
-    tiered = trace.simulate(quarter, decisions=True, max_time_ratio=0, **split(options))
+    tiered = trace.simulate(
+        quarter, recoup.SimulationOptions(max_time_ratio=0, **options), decisions=True
+    )
     assert tiered.status == "ok" and tiered.stats.spills > 0
     assert tiered.decisions == run.decisions()
     assert tiered.stats.spilled_bytes == run.stats().spilled_bytes

@@ -8,15 +8,12 @@ from recoup._memory.sizes import percent_range
 from recoup.commands.argument_types import (
     check_choice,
     choice,
-    device,
-    directory,
     file_to_write,
     policy,
-    size,
     whole,
     wrong,
 )
-from recoup.commands.budget_arguments import check_spill_options
+from recoup.commands.budget_arguments import add_option, check_spill_options, flag_of
 from recoup.known_names import names
 
 _SIZES = ("small", "real")
@@ -97,19 +94,14 @@ def _add_cases(parser: argparse.ArgumentParser) -> None:
         help="percentages: FROM..TO:STEP, or a list such as 80,50,30 (default: 100..20:20; real: "
         "100,80,70,60,50,45,40,35,30 for gpt2 and resnet50, 100,60,40 for the others)",
     )
-    parser.add_argument(
-        "--spill",
-        type=size,
-        metavar="SIZE",
-        help="also train in each budget with a spill tier of SIZE, and without --budgets in 25 and "
-        "20 %%; real only",
+    add_option(
+        parser,
+        "spill",
+        "SIZE",
+        "also train in each budget with a spill tier of SIZE, and without --budgets in 25 and 20 "
+        "%%; real only",
     )
-    parser.add_argument(
-        "--spill-dir",
-        type=directory,
-        metavar="DIR",
-        help="the directory of the spill tier; real only",
-    )
+    add_option(parser, "spill_dir", "DIR", "the directory of the spill tier; real only")
     parser.add_argument(
         "--alternatives",
         nargs="+",
@@ -119,11 +111,11 @@ def _add_cases(parser: argparse.ArgumentParser) -> None:
         "the policies in the memory that each takes; `all` (without the slow inductor) or `none` "
         "(default); small only",
     )
-    parser.add_argument(
-        "--device",
-        type=device,
-        metavar="NAME",
-        help="the device: cpu (default) or a GPU such as cuda:0, with PyTorch's deterministic "
+    add_option(
+        parser,
+        "device",
+        "NAME",
+        "the device: cpu (default) or a GPU such as cuda:0, with PyTorch's deterministic "
         "algorithms, because bits are compared; small only",
     )
 
@@ -177,8 +169,7 @@ def _resolve(options: argparse.Namespace) -> None:
     given, fail = vars(options), options.fail
     for name, only in _ONLY.items():
         if given[name] is not None and only != options.size:
-            option = f"--{name.replace('_', '-')}"
-            fail(f"{option} needs --size {only}; got --size {options.size}")
+            fail(f"{flag_of(name)} needs --size {only}; got --size {options.size}")
     for name, defaults in (("steps", _STEPS), ("rounds", _ROUNDS)):
         if given[name] is None:
             given[name] = defaults[options.size]

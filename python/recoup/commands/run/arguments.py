@@ -12,21 +12,16 @@ from recoup._reporting.files import utf8_name
 from recoup.commands.argument_types import (
     Parse,
     budget,
-    choice,
-    device,
-    directory,
     file_to_write,
-    policy,
-    real,
     share_group,
     size,
 )
 from recoup.commands.budget_arguments import (
-    OPTIONS,
-    PLANNING,
+    add_option,
     add_rules,
+    add_tuning,
     check_spill_options,
-    option_setting,
+    check_tuning,
 )
 from recoup.commands.misplaced import misplaced_options
 from recoup.commands.parser import CommandParser
@@ -34,7 +29,7 @@ from recoup.commands.programs import check_program
 from recoup.commands.run.ending import Ending
 from recoup.commands.run.suggested import SUGGESTED, take_suggested_budget, time_plain
 from recoup.commands.run.suggestions import read_suggestions
-from recoup.known_names import policies, policy_names
+from recoup.known_names import policy_names
 
 
 def add_run_command(commands: Any) -> None:
@@ -146,63 +141,41 @@ def add_budget_arguments(
         f"60%%, or auto{description}; optional with --trace",
     )
     _add_sharing_arguments(run)
-    run.add_argument(
-        "--policy",
-        type=policy(),
-        metavar="NAME",
-        help=f"the eviction policy: {', '.join(policy_names())}; `recoup policies` describes them "
-        "(default: planned)",
+    add_option(
+        run,
+        "policy",
+        "NAME",
+        f"the eviction policy: {', '.join(policy_names())}; `recoup policies` describes them",
     )
-    run.add_argument(
-        "--planning",
-        type=choice(PLANNING),
-        metavar="|".join(PLANNING),
-        help="when to plan the evictions of a step that repeats: never, at its end, or on "
-        "another thread (default: background)",
+    add_option(
+        run,
+        "max_slowdown",
+        "X",
+        "out of budget if the run's ops and replays cost more than X times its ops alone; 0: no "
+        "bound",
     )
-    run.add_argument(
-        "--max-replay-ratio",
-        type=real("a number above 0, or 0 for no bound", 0),
-        metavar="X",
-        help="out of budget if restoring the arguments of an op costs more than X times all "
-        "recorded ops; 0: no bound (default: 10)",
+    add_option(
+        run,
+        "device",
+        "NAME",
+        "the device of the budget: cpu or a GPU such as cuda:0 (default: cpu)",
     )
-    run.add_argument(
-        "--max-slowdown",
-        type=real("a number above 0, or 0 for no bound", 0),
-        metavar="X",
-        help="out of budget if the run's ops and replays cost more than X times its ops alone; "
-        "0: no bound (default: 20)",
+    add_option(
+        run,
+        "spill",
+        "SIZE",
+        "add a spill tier of SIZE for values that cannot be recomputed: on disk, or for a GPU in "
+        "host memory",
     )
-    run.add_argument(
-        "--device",
-        type=device,
-        metavar="NAME",
-        help="the device of the budget: cpu or a GPU such as cuda:0 (default: cpu)",
-    )
-    run.add_argument(
-        "--spill",
-        type=size,
-        metavar="SIZE",
-        help="add a spill tier of SIZE for values that cannot be recomputed: on disk, or for a "
-        "GPU in host memory",
-    )
-    run.add_argument(
-        "--spill-dir",
-        type=directory,
-        metavar="DIR",
-        help="the directory of the spill tier on disk (default: the system's directory for "
-        "temporary files)",
+    add_option(
+        run,
+        "spill_dir",
+        "DIR",
+        "the directory of the spill tier on disk (default: the system's directory for temporary "
+        "files)",
     )
     add_rules(run)
-    run.add_argument(
-        "--option",
-        action="append",
-        type=option_setting,
-        default=[],
-        metavar="NAME=VALUE",
-        help=f"a field of recoup.Options: {', '.join(OPTIONS)}",
-    )
+    add_tuning(run)
     run.add_argument(
         "--check-replays",
         action="store_true",
@@ -320,17 +293,7 @@ def _check_together(options: argparse.Namespace) -> None:
         fail("--lines needs a report: add --report FILE.json")
     check_spill_options(options)
     _check_share(options)
-    names = [name for name, _ in options.option]
-    for name in names:
-        if names.count(name) > 1:
-            fail(f"--option {name} was given twice")
-    chosen = options.policy or "planned"
-    with_order = [policy.name for policy in policies() if policy.kinetic]
-    if dict(options.option).get("kinetic") and chosen not in with_order:
-        fail(
-            "--option kinetic needs a policy that keeps its candidates in order: "
-            f"{', '.join(with_order)}; got {chosen!r}"
-        )
+    check_tuning(options, [options.policy or "planned"])
     _read_suggestions(options)
 
 

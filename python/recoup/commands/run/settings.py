@@ -13,7 +13,7 @@ import recoup
 from recoup import gpus
 from recoup._memory.device_memory import free_bytes
 from recoup.budgets import Budget
-from recoup.commands.budget_arguments import FLAGS, OPTION_FLAGS, OPTIONS
+from recoup.commands.budget_arguments import ARGUMENTS, OPTIONS, OWN_FLAGS, flag_of, tuning_of
 from recoup.commands.run.arguments import is_page as is_page
 
 
@@ -32,7 +32,7 @@ def make_budget(options: argparse.Namespace) -> tuple[Budget, dict[str, Any]]:
         fail(f"--device {options.device}: {error}")
     size = given.pop("budget", None)
     size = free_bytes(device) if size is None else size
-    tuning = recoup.Options(**_tuning(options))
+    tuning = recoup.Options(**tuning_of(options))
     try:
         with warnings.catch_warnings():
             # `recoup run` has printed its warnings already.
@@ -62,7 +62,7 @@ def why_not_entered(error: Exception, spill: int | None) -> str:
 
 def _given(options: argparse.Namespace) -> dict[str, Any]:
     """The arguments given on the command line; the others keep the defaults of `budget`."""
-    given = {name: value for name in FLAGS if (value := getattr(options, name)) is not None}
+    given = {name: value for name in ARGUMENTS if (value := getattr(options, name)) is not None}
     profile = []
     if options.report is not None:
         profile.append("modules")
@@ -75,14 +75,6 @@ def _given(options: argparse.Namespace) -> dict[str, Any]:
     return given | ({"profile": profile} if profile else {})
 
 
-def _tuning(options: argparse.Namespace) -> dict[str, Any]:
-    """The fields of `recoup.Options` that were on the command line."""
-    flags = {name: getattr(options, name) for name in OPTION_FLAGS}
-    return {name: value for name, value in flags.items() if value is not None} | dict(
-        options.option
-    )
-
-
 def _with_flags(message: str, sources: Mapping[str, str]) -> str:
     """Replaces the argument at the start of an error of `recoup.budget` by its flag.
 
@@ -90,8 +82,8 @@ def _with_flags(message: str, sources: Mapping[str, str]) -> str:
     """
     name = re.match(r"\w*", message)
     assert name is not None
-    if flag := sources.get(name[0]) or FLAGS.get(name[0]) or OPTION_FLAGS.get(name[0]):
-        return flag + message[name.end() :]
+    if name[0] in (*ARGUMENTS, *OWN_FLAGS):
+        return sources.get(name[0], flag_of(name[0])) + message[name.end() :]
     return f"--option {message}" if name[0] in OPTIONS else message
 
 

@@ -15,7 +15,9 @@ from recoup.commands.argument_types import (
     whole,
     wrong,
 )
+from recoup.commands.budget_arguments import add_option, add_tuning
 from recoup.commands.simulate.checks import ANY_PEAK, check, parse_budgets
+from recoup.known_names import option_table
 
 
 def add_simulate_command(commands: Any) -> None:
@@ -64,40 +66,19 @@ def add_simulate_command(commands: Any) -> None:
 
 
 def _add_engine(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--cost-model",
-        default="measured",
-        type=choice(["measured", "bytes"]),
-        metavar="NAME",
-        help="the cost of an op: measured, its recorded time; bytes, the size of its inputs and "
-        "results (default: measured)",
-    )
-    parser.add_argument(
-        "--replay-order",
-        default="memory",
-        type=choice(["memory", "recursive"]),
-        metavar="NAME",
-        help="the order of the ops of a replay: memory keeps its peak low; recursive is that of "
-        "DTR (default: memory)",
-    )
-    parser.add_argument(
-        "--eager-drop",
-        action="store_true",
-        help="drop values as soon as they are dead, as DTR does",
-    )
+    add_tuning(parser)
     parser.add_argument(
         "--no-layout",
         action="store_true",
         help="count bytes only, without addresses: no fragmentation",
     )
-    parser.add_argument(
-        "--oracle",
-        type=real("a number from 0 to 8", 0, 8),
+    add_option(
+        parser,
+        "oracle",
+        ("COST", "SIZE", "DISTANCE", "ANCESTORS"),
+        "parameters of the policy oracle: three exponents and the weight of ancestors",
         nargs=4,
-        default=[1.0, 1.0, 1.0, 1.0],
-        metavar=("COST", "SIZE", "DISTANCE", "ANCESTORS"),
-        help="parameters of the policy oracle: three exponents and the weight of ancestors "
-        "(default: 1 1 1 1)",
+        default=option_table()["oracle"].default,
     )
     parser.add_argument(
         "--plan-ahead",
@@ -113,27 +94,16 @@ def _add_engine(parser: argparse.ArgumentParser) -> None:
         help="let policies see costs with random errors (standard deviation PERCENT), as on a "
         "busy machine; results use the true costs",
     )
-    parser.add_argument(
-        "--kinetic",
-        action="store_true",
-        help="score all values without sampling; policies that support it keep a kinetic order",
-    )
-    parser.add_argument(
-        "--seed",
-        type=whole(0, (1 << 64) - 1),
-        default=1033096058,
-        metavar="N",
-        help="seed of random choices (default: 1033096058)",
-    )
 
 
 def _add_tier(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--spill",
+    add_option(
+        parser,
+        "spill",
+        "SIZE",
+        "simulate with a spill tier of SIZE, or `none`; one column for each size",
         type=or_none(size),
         nargs="+",
-        metavar="SIZE",
-        help="simulate with a spill tier of SIZE, or `none`; one column for each size",
     )
     parser.add_argument(
         "--spill-bandwidth",
@@ -142,17 +112,11 @@ def _add_tier(parser: argparse.ArgumentParser) -> None:
         metavar="READ,WRITE",
         help="bandwidth of the spill tier in GB/s; one column for each (default: 0.8,0.8)",
     )
-    parser.add_argument(
-        "--spill-latency",
-        type=real("from 0 to 1e9 us", 0, 1e9),
-        metavar="US",
-        help="fixed time of each copy in microseconds (default: 100)",
-    )
-    parser.add_argument(
-        "--page-window",
-        type=or_none(size),
-        metavar="SIZE",
-        help="put results that do not fit in a file, of which SIZE is resident",
+    add_option(
+        parser,
+        "spill_request_ns",
+        "NS",
+        "fixed time of each copy in nanoseconds (default: 100,000)",
     )
 
 

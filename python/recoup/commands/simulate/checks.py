@@ -8,28 +8,14 @@ from typing import Any
 
 from recoup._memory.sizes import MOST_BYTES, parse_bytes, percent_range
 from recoup.commands.argument_types import check_choice
+from recoup.commands.budget_arguments import check_spill_options, check_tuning, flag_of
 from recoup.known_names import names, policy_names
 from recoup.offline.trace_names import is_dtr_log
 
 ANY_PEAK = 1 << 40
 """A stand-in for the peak of a trace that is not read yet, for `parse_budgets`."""
-# Options that --preset dtr does not support.
-_ENGINE_OPTIONS = (
-    "cost_model",
-    "replay_order",
-    "eager_drop",
-    "kinetic",
-    "no_layout",
-    "noise",
-    "oracle",
-    "seed",
-    "timeline",
-    "optimum",
-    "time_limit",
-    "spill",
-    "spill_bandwidth",
-    "spill_latency",
-)
+_OF_PRESET = ("trace", "preset", "policy", "budgets", "max_time_ratio", "jobs", "json", "plot")
+"""Options that --preset dtr supports."""
 _MOST_PERCENT = 1_000_000
 
 
@@ -55,6 +41,7 @@ class Case:
 def check(options: argparse.Namespace) -> None:
     """Rejects invalid combinations; fills in the policies and `cases`, the columns."""
     _choose_policies(options)
+    check_tuning(options, options.policy)
     options.cases = _cases(options)
     _check_optimum(options)
     _check_pictures(options)
@@ -103,18 +90,15 @@ def _check_preset(options: argparse.Namespace) -> None:
         options.fail(
             f"--preset dtr needs a log of the DTR authors (.log, .log.gz); got {options.trace}"
         )
-    for name in _ENGINE_OPTIONS:
-        if vars(options)[name] != options.default(name):
-            options.fail(f"--preset dtr does not support --{name.replace('_', '-')}: leave it out")
+    for name, value in vars(options).items():
+        if name not in _OF_PRESET and value != options.default(name):
+            options.fail(f"--preset dtr does not support {flag_of(name)}: leave it out")
 
 
 def _cases(options: argparse.Namespace) -> list[Case]:
     """Returns one case for each column."""
     if options.spill is None:
-        for name in ("spill_bandwidth", "spill_latency"):
-            if vars(options)[name] is not None:
-                flag = name.replace("_", "-")
-                options.fail(f"--{flag} needs a spill tier: add --spill SIZE")
+        check_spill_options(options)
         return [Case(name) for name in options.policy]
     cases = []
     for name, spill in itertools.product(options.policy, options.spill):
@@ -132,8 +116,8 @@ def _check_optimum(options: argparse.Namespace) -> None:
         options.fail("--optimum needs SciPy: pip install 'recoup[optimum]'")
     if options.spill is not None:
         options.fail("--optimum does not support a spill tier: leave out --spill")
-    if options.cost_model != "measured":
-        options.fail("--optimum needs measured costs: leave out --cost-model")
+    if dict(options.option).get("cost_model", "measured") != "measured":
+        options.fail("--optimum needs measured costs: leave out --option cost_model")
 
 
 def _check_pictures(options: argparse.Namespace) -> None:

@@ -1,30 +1,29 @@
 """Simulates a trace under policies and budgets; makes a table, JSON, a plot and a timeline."""
 
 import argparse
-import dataclasses
 import itertools
 import json
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from rich.console import Console
 from rich.progress import track
 
 from recoup._reporting.files import write_atomically
 from recoup._reporting.moments import chrome_json
+from recoup.commands.budget_arguments import tuning_of
 from recoup.commands.exit_codes import NOT_WRITTEN
 from recoup.commands.simulate.checks import Case, parse_budgets
 from recoup.commands.simulate.output import print_table
 from recoup.commands.simulate.picture import Row, draw_plot
-from recoup.known_names import policies
 from recoup.offline.dtr_log import read_any_trace
 from recoup.offline.dtr_simulator import DtrProgram
 from recoup.offline.in_threads import in_threads
 from recoup.offline.optimum import Optimum, optimum
 from recoup.offline.traces import Trace
-from recoup.options import Options
+from recoup.options import SimulationOptions
 
 _Result = TypeVar("_Result")
 
@@ -64,8 +63,7 @@ def run(options: argparse.Namespace) -> int:
         if options.json is not None:
             write_atomically(options.json, json.dumps(result, indent=2) + "\n")
         if options.timeline is not None and isinstance(trace, Trace):
-            switches = _switches(options, cases[0])
-            moments = trace.timeline(budgets[0], policy=cases[0].policy, **switches)
+            moments = trace.timeline(budgets[0], _settings(options, cases[0]))
             write_atomically(options.timeline, chrome_json(moments, budgets[0]))
         if options.plot is not None:
             draw_plot(drawn, optima, peak_bytes, Path(options.trace).name, options.plot)
@@ -88,31 +86,19 @@ def _read(options: argparse.Namespace) -> Trace | DtrProgram:
     return trace
 
 
-def _switches(options: argparse.Namespace, case: Case) -> dict[str, Any]:
-    if options.preset is not None:
-        return {"max_time_ratio": options.max_time_ratio}
-    tuning = Options(
-        cost_model=options.cost_model,
-        replay_order=options.replay_order,
-        usefulness=not options.eager_drop,
-        seed=options.seed,
-        page_window=options.page_window,
+def _settings(options: argparse.Namespace, case: Case) -> SimulationOptions:
+    return SimulationOptions(
+        policy=case.policy,
+        max_time_ratio=options.max_time_ratio,
+        layout=not options.no_layout,
+        oracle=tuple(options.oracle),
+        plan_ahead=options.plan_ahead,
+        noise=options.noise,
+        spill=case.spill,
+        spill_bandwidth=case.bandwidth,
+        spill_request_ns=options.spill_request_ns,
+        **tuning_of(options),
     )
-    if options.kinetic:
-        has_order = any(row.name == case.policy and row.kinetic for row in policies())
-        tuning = dataclasses.replace(tuning, kinetic=has_order, sampling=False)
-    latency = options.spill_latency
-    return {
-        "options": tuning,
-        "max_time_ratio": options.max_time_ratio,
-        "layout": not options.no_layout,
-        "oracle": tuple(options.oracle),
-        "plan_ahead": options.plan_ahead,
-        "noise": options.noise,
-        "spill": case.spill,
-        "spill_bandwidth": case.bandwidth,
-        "spill_request_ns": None if latency is None else round(1000 * latency),
-    }
 
 
 def _run_all(
@@ -122,8 +108,12 @@ def _run_all(
 
     def run(cell: tuple[Case, int]) -> Row:
         case, budget = cell
-        switches = _switches(options, case)
-        return Row(case.column, trace.simulate(budget, policy=case.policy, **switches))
+        if isinstance(trace, DtrProgram):
+            limit = options.max_time_ratio
+            simulated = trace.simulate(budget, policy=case.policy, max_time_ratio=limit)
+        else:
+            simulated = trace.simulate(budget, _settings(options, case))
+        return Row(case.column, simulated)
 
     cells = list(itertools.product(cases, budgets))
     return list(_tracked(in_threads(run, cells, options.jobs), len(cells), "simulating"))

@@ -7,12 +7,11 @@ from recoup.commands.argument_types import (
     file_to_read,
     file_to_write,
     lengths,
-    policy,
     real,
     size,
     whole,
 )
-from recoup.commands.budget_arguments import add_rules, check_spill_options
+from recoup.commands.budget_arguments import add_option, add_rules, check_spill_options
 from recoup.commands.programs import check_program
 
 LEAST_STEPS = 2
@@ -74,19 +73,10 @@ def add_suggest_command(commands: Any) -> None:
         help="also run the first steps without recoup, so that step times are relative to "
         "measured times",
     )
-    parser.add_argument(
-        "--policy",
-        type=policy(),
-        default="planned",
-        metavar="NAME",
-        help="the eviction policy, as in `recoup run` (default: planned)",
+    add_option(
+        parser, "policy", "NAME", "the eviction policy, as in `recoup run`", default="planned"
     )
-    parser.add_argument(
-        "--spill",
-        type=size,
-        metavar="SIZE",
-        help="also predict with a spill tier of SIZE",
-    )
+    add_option(parser, "spill", "SIZE", "also predict with a spill tier of SIZE")
     parser.add_argument(
         "--max-time-ratio",
         type=real("above 1", 1, above=True),  # 1: no replay at all

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from recoup.commands.argument_types import file_to_read, file_to_write, whole
-from recoup.commands.budget_arguments import check_spill_options
+from recoup.commands.budget_arguments import check_spill_options, flag_of
 from recoup.commands.parser import CommandParser
 from recoup.commands.programs import check_program
 from recoup.commands.run.arguments import add_budget_arguments
@@ -153,7 +153,7 @@ def _side(
 def _refuse_without_budget(settings: dict[str, Any], fail: Callable[[str], NoReturn]) -> None:
     for name, value in settings.items():
         if value not in (None, []):
-            fail(f"--{name.replace('_', '-')} needs a budget: add --budget SIZE")
+            fail(f"{flag_of(name)} needs a budget: add --budget SIZE")
 
 
 def _budget_parser() -> CommandParser:

@@ -14,10 +14,10 @@ TRACES = calls(
 trace().step(5)
 trace().simulate(0)
 trace().simulate("40MiB")
-trace().simulate(1 << 20, policy="nothing")
-trace().simulate(1 << 20, noise=(1, 900))
-trace().simulate(1 << 20, noise=(1, 30), options=recoup.Options(cost_model="bytes"))
-trace().simulate(1 << 20, spill="none")
+trace().simulate(1 << 20, recoup.SimulationOptions(policy="nothing"))
+trace().simulate(1 << 20, recoup.SimulationOptions(noise=(1, 900)))
+trace().simulate(1 << 20, recoup.SimulationOptions(noise=(1, 30), cost_model="bytes"))
+trace().simulate(1 << 20, recoup.SimulationOptions(spill="none"))
 trace().order(traversal="random")
 trace().order(long_life="random")
 trace().reordered([2, 1, 0])
@@ -42,7 +42,7 @@ SIMULATED = programs("""
 print(trace_of("outside", "an op").simulate(512).reason)
 ---
 lost = trace_of("outside", "an op", "an eviction", "a loss", "an op")
-print(lost.simulate(4096, options=recoup.Options(small_result_bytes=0)).reason)
+print(lost.simulate(4096, recoup.SimulationOptions(small_result_bytes=0)).reason)
 """)
 
 DTR = programs("""
