@@ -35,12 +35,11 @@ from measure import SEED, add_json, megabytes, parser_of, say, write_result
 
 import recoup
 from recoup.bench.harness.tables import print_cells, print_rows
-from recoup.bench.harness.turns import Ratios, pairs
 from recoup.bench.nets import Batch, Net, net_named
 from recoup.bench.patience import TooSlowError, train_in
-from recoup.bench.rounds import run_compared
+from recoup.bench.rounds import run_compared, run_pairs
 from recoup.bench.simulated import FEASIBLE_RATIO
-from recoup.bench.trial import UNREACHED, compute_overhead, record, run_plainly, train
+from recoup.bench.trial import UNREACHED, Trial, compute_overhead, record, run_plainly, train
 from recoup.offline.dtr_log import read_any_trace
 
 # --- holes ---------------------------------------------------------------------------------------
@@ -268,21 +267,17 @@ def in_turns(
     """Medians of pairs of a plain run and one with the larger batch. Raises if bits differ."""
     large = enlarged(net, times)
     in_memory = run_plainly(large, args.steps, args.seed)
-    ratios = Ratios()
     row = {"net": net.name, "times": times, "policy": policy, "budget_bytes": budget}
-    turns = pairs(
-        args.pairs,
-        lambda: run_plainly(net, args.steps, args.seed),
-        lambda _: run_compared(large, args.steps, args.seed, budget, in_memory, policy=policy),
-    )
+
+    def ours(_: Trial) -> Trial:
+        return run_compared(large, args.steps, args.seed, budget, in_memory, policy=policy)
+
     try:
-        for plain, trial in turns:
-            ratios.add(times * plain.step_seconds, trial.step_seconds)
+        ratios, stats = run_pairs(net, args.steps, args.seed, args.pairs, ours)
     except recoup.OutOfBudgetError as error:
         return row | {"time": None, "compute": None, "status": str(error).partition("\n")[0]}
-    assert trial.stats is not None
-    found = {"status": "ok", "time": ratios.median, "compute": compute_overhead(trial.stats)}
-    return row | found | {"times_each": ratios.each}
+    found = {"status": "ok", "time": ratios.median / times, "compute": compute_overhead(stats)}
+    return row | found | {"times_each": [each / times for each in ratios.each]}
 
 
 def measure_batch(args: argparse.Namespace) -> None:

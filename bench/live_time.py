@@ -1,6 +1,6 @@
 """Compares the time of live steps with a simulation of the trace of that very run.
 
-    python bench/live_time.py --nets real:gpt2 --shares 0.5 0.35 0.25 --spill 64GiB
+    python bench/live_time.py --nets real:gpt2 --fractions 0.5 0.35 0.25 --spill 64GiB
 
 Each net is trained in each fraction of its peak, which a recording of two steps gives. A trace is
 recorded in the budget, so it has the times that the ops took there. That trace is simulated in the
@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from measure import SEED, add_json, find, parser_of, write_result
+from measure import SEED, add_trainings, find, parser_of, write_result
 
 import recoup
 from recoup.bench.harness.tables import print_markdown
@@ -145,17 +145,14 @@ def all_measured(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     for name in options.nets:
         net = find(name)
         peak = record(net, 2, SEED).unbudgeted_peak_bytes()
-        for fraction in options.shares:
+        for fraction in options.fractions:
             yield measured(net, peak, options, fraction)
 
 
 def main() -> None:
     parser = parser_of(__doc__)
-    parser.add_argument("--nets", nargs="+", default=["gpt2"], help="real:NAME: of published size")
-    parser.add_argument("--shares", nargs="+", type=float, default=[0.5, 0.35, 0.25])
-    parser.add_argument("--steps", type=int, default=12)
+    add_trainings(parser, ["gpt2"], [0.5, 0.35, 0.25], 12)
     parser.add_argument("--spill", help="size of a spill tier; default: none")
-    add_json(parser)
     options = parser.parse_args()
     if options.steps < 4:
         parser.error("fewer than 4 steps have no later half that repeats")

@@ -18,14 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from measure import SEED, add_json, find, parser_of, write_result
+from measure import SEED, add_trainings, find, parser_of, write_result
 
 import recoup
 from recoup.bench.harness.tables import print_markdown
-from recoup.bench.harness.turns import Ratios, pairs
 from recoup.bench.nets import NETS, Net
-from recoup.bench.rounds import run_compared
-from recoup.bench.trial import record, run_in, run_plainly, train
+from recoup.bench.rounds import run_compared, run_pairs
+from recoup.bench.trial import Trial, record, run_in, train
 from recoup.offline.overheads import measure_overheads
 from recoup.offline.suggestions import Predictor
 
@@ -64,15 +63,12 @@ def measured(run: Recorded, fraction: float, rounds: int) -> dict[str, Any]:
         "net": run.name, "fraction": fraction, "budget_bytes": budget, "peak_bytes": peak,
         "predicted": predicted.status, "predicted_ratio": predicted.time_ratio,
     }  # fmt: skip
-    ratios = Ratios()
-    turns = pairs(
-        rounds,
-        lambda: run_plainly(run.net, run.steps, SEED),
-        lambda plain: run_compared(run.net, run.steps, SEED, budget, plain, planning="wait"),
-    )
+
+    def live(plain: Trial) -> Trial:
+        return run_compared(run.net, run.steps, SEED, budget, plain, planning="wait")
+
     try:
-        for plain, live in turns:
-            ratios.add(plain.step_seconds, live.step_seconds)
+        ratios, _ = run_pairs(run.net, run.steps, SEED, rounds, live)
     except recoup.OutOfBudgetError:
         unknown = dict.fromkeys(("median", "least", "most", "off_by", "unbudgeted_peak_bytes"))
         right = predicted.status == "out of budget"
@@ -107,17 +103,14 @@ COLUMNS = {
 def all_measured(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     for name in options.nets:
         run = recorded(name, options.steps)
-        for fraction in options.shares:
+        for fraction in options.fractions:
             yield measured(run, fraction, options.rounds)
 
 
 def main() -> None:
     parser = parser_of(__doc__)
-    parser.add_argument("--nets", nargs="+", default=[net.name for net in NETS])
-    parser.add_argument("--shares", nargs="+", type=float, default=FRACTIONS)
-    parser.add_argument("--steps", type=int, default=8)
+    add_trainings(parser, [net.name for net in NETS], FRACTIONS, 8)
     parser.add_argument("--rounds", type=int, default=5)
-    add_json(parser)
     options = parser.parse_args()
     rows = print_markdown(COLUMNS, all_measured(options))
     print(f"\n{sum(row['is_right'] for row in rows)} of {len(rows)} predictions are right")

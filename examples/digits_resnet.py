@@ -4,20 +4,18 @@
     python examples/digits_resnet.py --steps 50 --budget 60MB --compare
 
 The model, the data and the training loop are plain PyTorch without any reference to a budget. All
-that recoup needs is in `main`: an import, a `with` line and, optionally, a report. The model is
-written out here instead of imported from recoup.bench.nets, so that the example is complete.
+that recoup needs is in `main_of` of trained.py: an import, a `with` line and, optionally, a report.
+The model is written out here instead of imported from recoup.bench.nets, so that the example is
+complete.
 """
 
-import argparse
 import time
 
 import torch
 import torch.nn.functional as F
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
-from trained import Trained, first_difference
-
-import recoup
+from trained import Trained, main_of
 
 BATCH = 256
 WIDTHS = (32, 64)
@@ -84,32 +82,5 @@ def train(steps: int, seed: int, quiet: bool = False) -> Trained:
     return trained
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Trains a ResNet on scikit-learn's digits.")
-    parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--budget", help="bytes, or a size such as 60MB; none: plain PyTorch")
-    parser.add_argument("--policy", default="dtr", help="see `recoup policies`")
-    parser.add_argument(
-        "--compare", action="store_true", help="train plainly too, compare the bits"
-    )
-    args = parser.parse_args()
-
-    if args.budget is None:
-        train(args.steps, args.seed)
-        return 0
-    with recoup.budget(args.budget, policy=args.policy) as run:
-        trained = train(args.steps, args.seed)
-    print(run.report())
-    if not args.compare:
-        return 0
-    difference = first_difference(trained, train(args.steps, args.seed, quiet=True))
-    if difference is not None:
-        print(f"BITS DIFFER from plain PyTorch, first in: {difference}")
-        return 1
-    print("bits equal to plain PyTorch")
-    return 0
-
-
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(main_of(train, "Trains a ResNet on scikit-learn's digits."))

@@ -1,11 +1,14 @@
-"""The results of a training, and bitwise comparison of two trainings."""
+"""The results of a training, bitwise comparison of two trainings, and the command line of both."""
 
+import argparse
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
+
+import recoup
 
 
 @dataclass
@@ -64,3 +67,31 @@ def first_other(a: dict[str, str], b: dict[str, str]) -> str | None:
     """`first_difference` for digests."""
     names = a.keys() ^ b.keys() or {name for name in a if a[name] != b[name]}
     return min(names, default=None)
+
+
+def main_of(train: Callable[..., Trained], description: str) -> int:
+    """The command line of a program with that training. Returns the exit code."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--budget", help="bytes, or a size such as 60MB; none: plain PyTorch")
+    parser.add_argument("--policy", default="dtr", help="see `recoup policies`")
+    parser.add_argument(
+        "--compare", action="store_true", help="train plainly too, compare the bits"
+    )
+    args = parser.parse_args()
+
+    if args.budget is None:
+        train(args.steps, args.seed)
+        return 0
+    with recoup.budget(args.budget, policy=args.policy) as run:
+        trained = train(args.steps, args.seed)
+    print(run.report())
+    if not args.compare:
+        return 0
+    difference = first_difference(trained, train(args.steps, args.seed, quiet=True))
+    if difference is not None:
+        print(f"BITS DIFFER from plain PyTorch, first in: {difference}")
+        return 1
+    print("bits equal to plain PyTorch")
+    return 0

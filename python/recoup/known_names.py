@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+ONLY_SIMULATED = "needs knowledge of the future, which only `recoup simulate` has"
+"""Why a policy is not available in a live run."""
+
 
 @dataclass(frozen=True)
 class Policy:

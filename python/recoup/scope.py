@@ -18,7 +18,7 @@ from recoup._reporting.files import utf8_name
 from recoup.budgets import Budget
 from recoup.engine_options import engine_options
 from recoup.hints import did_you_mean, hint_keywords
-from recoup.known_names import core_policies
+from recoup.known_names import ONLY_SIMULATED, core_policies
 from recoup.options import Options, Profile
 from recoup.rules import Rules
 from recoup.setup import Setup
@@ -224,7 +224,7 @@ def _check_policy(policy: str, kinetic: bool | None) -> None:
     if policy not in live:
         hint = did_you_mean(policy, live)
         if policy in core_policies():
-            hint = f"; {policy} needs knowledge of the future, which only simulations have"
+            hint = f"; {policy} {ONLY_SIMULATED}"
         raise ValueError(f"policy {policy!r} is not one of {', '.join(live)}{hint}")
     with_order = [each.name for each in known if each.kinetic]
     if kinetic and policy not in with_order:

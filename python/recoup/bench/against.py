@@ -10,9 +10,9 @@ from recoup.bench.alternatives import Alternative, installed
 from recoup.bench.harness.turns import Ratios, pairs
 from recoup.bench.judge import judged_peak_bytes
 from recoup.bench.nets import Net, net_named
-from recoup.bench.rounds import run_compared
+from recoup.bench.rounds import run_compared, run_pairs
 from recoup.bench.runner import Plan, Results
-from recoup.bench.trial import compute_overhead, run_plainly, step_median, train
+from recoup.bench.trial import Trial, compute_overhead, step_median, train
 
 
 def policies_of(plan: Plan) -> list[str]:
@@ -94,19 +94,14 @@ def _measured(net: Net, alternative: Alternative, plan: Plan, plain_peak: int) -
 
 def _ours(net: Net, policy: str, budget: int, plan: Plan) -> dict[str, Any]:
     """Measures a policy in that budget. Raises BitsDifferError."""
-    ratios = Ratios()
-    turns = pairs(
-        plan.rounds,
-        lambda: run_plainly(net, plan.steps, plan.seed),
-        lambda plain: run_compared(net, plan.steps, plan.seed, budget, plain, policy=policy),
-    )
+
+    def ours(plain: Trial) -> Trial:
+        return run_compared(net, plan.steps, plan.seed, budget, plain, policy=policy)
+
     try:
-        for plain, trial in turns:
-            ratios.add(plain.step_seconds, trial.step_seconds)
+        ratios, stats = run_pairs(net, plan.steps, plan.seed, plan.rounds, ours)
     except recoup.OutOfBudgetError as error:
         return {"status": "out of budget", "reason": str(error).partition("\n")[0]}
-    stats = trial.stats
-    assert stats is not None
     return {
         "status": "ok",
         "bits_equal": True,

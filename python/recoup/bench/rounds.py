@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ParamSpec
 
 import recoup
+from recoup.bench.harness.turns import Ratios, pairs
 from recoup.bench.nets import Net
 from recoup.bench.simulated import FEASIBLE_RATIO
 from recoup.bench.trial import Trial, compute_overhead, run_in, run_plainly
@@ -59,6 +60,20 @@ def run_compared(
             f"{net.name}{said} in {budget:,} bytes: bits differ from plain PyTorch"
         )
     return trial
+
+
+def run_pairs(
+    net: Net, steps: int, seed: int, rounds: int, ours: Callable[[Trial], Trial]
+) -> tuple[Ratios, recoup.Stats]:
+    """Ratios of pairs of a plain run and `ours` of it, and the statistics of the last one.
+
+    The first pair warms up. Raises what `ours` raises.
+    """
+    ratios = Ratios()
+    for plain, trial in pairs(rounds, lambda: run_plainly(net, steps, seed), ours):
+        ratios.add(plain.step_seconds, trial.step_seconds)
+    assert trial.stats is not None
+    return ratios, trial.stats
 
 
 def run_round(

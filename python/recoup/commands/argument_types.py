@@ -14,7 +14,7 @@ from recoup._memory.share_text import ALSO_ALLOWED, parse_share
 from recoup._memory.sizes import parse_bytes
 from recoup._reporting.files import check_writable, utf8_name
 from recoup.hints import did_you_mean
-from recoup.known_names import policy_names
+from recoup.known_names import ONLY_SIMULATED, policy_names
 
 _LEAST_LENGTH = 2
 """Of recorded inputs: every size is divisible by 1, so it says nothing."""
@@ -65,7 +65,7 @@ def policy(*others: str) -> Parse[str]:
     """A policy of live runs, or one of `others`."""
     live = policy_names()
     only = {
-        name: f"{name} needs knowledge of the future, which only `recoup simulate` has"
+        name: f"{name} {ONLY_SIMULATED}"
         for name in policy_names(simulated=True)
         if name not in live
     }

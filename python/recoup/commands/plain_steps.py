@@ -1,11 +1,9 @@
 """The times of a program's first steps without recoup, in another process."""
 
 import json
-import statistics
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -31,32 +29,3 @@ def time_plain_steps(
         if not status_file.exists():
             return None, exit_code
         return json.loads(status_file.read_bytes())["step_ns"], exit_code
-
-
-@dataclass(frozen=True)
-class StepRatio:
-    """The step of a run compared with a step without recoup."""
-
-    step_ns: int
-    """Median time of a step of the run, the first step left out, in nanoseconds."""
-    steps: int
-    """Number of these steps."""
-    plain_step_ns: int
-    """Median time of a step without recoup, the first step left out, in nanoseconds."""
-    plain_steps: int
-    """Number of these steps."""
-
-    @staticmethod
-    def of(steps_ns: Sequence[int], plain_steps_ns: Sequence[int]) -> "StepRatio | None":
-        """The ratio; None if a program has fewer than two steps."""
-        ours, plain = steps_ns[1:], plain_steps_ns[1:]
-        if not ours or not plain:
-            return None
-        medians = (int(statistics.median(each)) for each in (ours, plain))
-        step_ns, plain_ns = (max(1, median) for median in medians)
-        return StepRatio(step_ns, len(ours), plain_ns, len(plain))
-
-    @property
-    def ratio(self) -> float:
-        """The time of a step over that without recoup."""
-        return self.step_ns / self.plain_step_ns

@@ -6,6 +6,7 @@ from typing import Any
 
 from recoup._memory.sizes import format_bytes
 from recoup._reporting.report import budget_line, format_ns, peak_parts, shared_line
+from recoup._reporting.step_times import StepRatio
 from recoup.page.palette import KINDS
 from recoup.page.texts import NOTHING, count_text, escape, percent, ratio_text
 from recoup.rows import BudgetChange
@@ -38,7 +39,7 @@ def figures(report: Mapping[str, Any]) -> str:
     counts = counters(report)
     parts = [_peak_figure(report, counts), _time_figure(counts), _replay_figure(counts)]
     if (ratio := report["step_ratio"]) is not None:
-        parts.append(_plain_figure(ratio))
+        parts.append(_plain_figure(StepRatio(**ratio)))
     changes = [BudgetChange(**change) for change in report["budget_changes"]]
     shared = report["shared_budget"]
     notes = [budget_line(changes)] if changes else []
@@ -77,10 +78,10 @@ def _time_figure(counts: Mapping[str, int]) -> tuple[str, str, str]:
     return _TIME, ratio_text((plain + total) / plain), note
 
 
-def _plain_figure(ratio: Mapping[str, int]) -> tuple[str, str, str]:
-    step, plain = ratio["step_ns"], ratio["plain_step_ns"]
-    note = f"{format_ns(step)} against {format_ns(plain)}: medians, the first steps left out"
-    return "Step time over plain PyTorch", ratio_text(step / max(1, plain)), note
+def _plain_figure(steps: StepRatio) -> tuple[str, str, str]:
+    times = f"{format_ns(steps.step_ns)} against {format_ns(steps.plain_step_ns)}"
+    note = f"{times}: medians, the first steps left out"
+    return "Step time over plain PyTorch", ratio_text(steps.ratio), note
 
 
 def _replay_figure(counts: Mapping[str, int]) -> tuple[str, str, str]:

@@ -12,17 +12,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from recoup._patching import threads
+from recoup._patching import step_marks, threads
 from recoup._reporting.files import write_atomically
 from recoup._reporting.moments import chrome_json
 from recoup._reporting.page_data import page_data
+from recoup._reporting.report import budget_line, copies_line, shared_line
+from recoup._reporting.step_times import StepRatio, StepTimes
 from recoup.budgets import Budget
 from recoup.commands.own_lines import OwnLines
-from recoup.commands.plain_steps import StepRatio
 from recoup.commands.progress import Progress
 from recoup.commands.run.settings import is_page
-from recoup.commands.run.step_times import StepTimes
-from recoup.commands.run.summary import summary_lines
+from recoup.commands.run.summary import steps_line, summary_lines
 from recoup.errors import OutOfBudgetError
 from recoup.run import Run
 
@@ -57,6 +57,7 @@ class Job:
         self._run = self._budget.__enter__()
         if self._options.plain_steps_ns is not None:
             self._step_times = StepTimes()
+            step_marks.add(self._step_times, self._step_times.end_step)
         if self._options.progress:
             self._progress = Progress(self._run.stats, self._own)
             self._progress.start()
@@ -77,7 +78,7 @@ class Job:
         if self._progress is not None:
             self._progress.stop()
         if self._step_times is not None:
-            self._step_times.stop()
+            step_marks.remove(self._step_times)
         files: dict[str, str] = {}
         is_complete = True
         try:
@@ -95,24 +96,29 @@ class Job:
                 is_complete = False
                 self._own.say_at_the_end(f"recoup run: cannot write the {what}: {error}")
         if not self._options.quiet:
-            cost_model = self._settings["cost_model"]
-            changes = self._run.budget_changes()
-            shared = self._run.shared_budget()
-            lines = summary_lines(
-                self._run.stats(),
-                cost_model,
-                files,
-                changes,
-                shared,
-                source=self._options.budget_source,
-                non_tensor_bytes=self._run.non_tensor_peak_bytes(),
-                has_tier=self._settings["spill"] is not None,
-                adapts=bool(self._options.adapt),
-                step_ratio=self._step_ratio(),
-                times_plain=self._step_times is not None,
-            )
-            self._own.say_at_the_end(*lines)
+            self._own.say_at_the_end(*self._summary(self._run, files))
         return is_complete
+
+    def _summary(self, run: Run, files: dict[str, str]) -> list[str]:
+        changes, shared = run.budget_changes(), run.shared_budget()
+        further = []
+        if self._step_times is not None:
+            further.append(steps_line(self._step_ratio()))
+        if self._settings["spill"] is not None:
+            further.append(copies_line(run.stats()))
+        if changes or self._options.adapt:
+            further.append(budget_line(changes))
+        if shared:
+            further.append(shared_line(shared))
+        return summary_lines(
+            run.stats(),
+            self._settings["cost_model"],
+            files,
+            changes,
+            further,
+            source=self._options.budget_source,
+            non_tensor_bytes=run.non_tensor_peak_bytes(),
+        )
 
     def _step_ratio(self) -> StepRatio | None:
         if self._step_times is None:

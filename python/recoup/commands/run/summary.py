@@ -3,17 +3,9 @@
 from collections.abc import Sequence
 
 from recoup._memory.sizes import format_bytes
-from recoup._reporting.report import (
-    budget_line,
-    copies_line,
-    counted,
-    format_ns,
-    peak_text,
-    shared_line,
-)
-from recoup.commands.plain_steps import StepRatio
+from recoup._reporting.report import counted, format_ns, peak_text
+from recoup._reporting.step_times import StepRatio
 from recoup.rows import BudgetChange
-from recoup.shared import SharedBudget
 from recoup.stats import Stats
 
 
@@ -22,44 +14,32 @@ def summary_lines(
     cost_model: str,
     files: dict[str, str],
     changes: Sequence[BudgetChange] = (),
-    shared: SharedBudget | None = None,
+    further: Sequence[str] = (),
     *,
     source: str = "",
     non_tensor_bytes: int = 0,
-    has_tier: bool = False,
-    adapts: bool = False,
-    step_ratio: StepRatio | None = None,
-    times_plain: bool = False,
 ) -> list[str]:
     """Returns three lines: memory, time, and the number of replays with the paths of `files`.
 
-    Further ones name the copies of the spill tier, and whether the budget changed or was shared.
-
     files: the kind of each file that was written, such as "report", and its path.
     changes: the changes of the budget.
-    shared: the budget of all processes, if they share one.
+    further: lines that follow.
     source: what set the budget, such as "--budget".
     non_tensor_bytes: bytes of the peak that no tensor has.
-    has_tier: whether the user gave a spill tier.
-    adapts: whether the budget may follow the machine's memory.
-    step_ratio: the time of a step over that without recoup; None if there were too few steps.
-    times_plain: whether steps without recoup were timed.
     """
     largest = max(stats.budget_bytes, *(change.before_bytes for change in changes), 0)
-    share = 100 * stats.peak_bytes / largest
     peak, budget = peak_text(stats.peak_bytes, non_tensor_bytes), format_bytes(largest)
+    percent = 100 * stats.peak_bytes / largest
     set_by = f", set by {source}" if source else ""
     done = [counted(stats.replays, "replay")]
     done += [f"{what} in {_shown(path)}" for what, path in files.items()]
-    return [
-        f"recoup: peak {peak} of a budget of {budget} ({share:.1f} %{set_by})",
-        f"recoup: {_time(stats, cost_model)}",
-        f"recoup: {', '.join(done)}",
-        *([f"recoup: {_steps(step_ratio)}"] if times_plain else []),
-        *([f"recoup: {copies_line(stats)}"] if has_tier else []),
-        *([f"recoup: {budget_line(changes)}"] if changes or adapts else []),
-        *([f"recoup: {shared_line(shared)}"] if shared else []),
+    lines = [
+        f"peak {peak} of a budget of {budget} ({percent:.1f} %{set_by})",
+        _time(stats, cost_model),
+        ", ".join(done),
+        *further,
     ]
+    return [f"recoup: {line}" for line in lines]
 
 
 def _time(stats: Stats, cost_model: str) -> str:
@@ -74,7 +54,8 @@ def _time(stats: Stats, cost_model: str) -> str:
     )
 
 
-def _steps(ratio: StepRatio | None) -> str:
+def steps_line(ratio: StepRatio | None) -> str:
+    """The time of a step over that without recoup. ratio: None if there were too few steps."""
     if ratio is None:
         return "--time-plain compares no steps: the program needs two steps of an optimizer"
     return (

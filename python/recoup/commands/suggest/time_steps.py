@@ -5,12 +5,11 @@ Usage: python -m recoup.commands.suggest.time_steps STATUS STEPS [-m] SCRIPT [ar
 
 import argparse
 import sys
-import time
-from pathlib import Path
 from typing import Any
 
 from torch.optim import Optimizer
 
+from recoup._reporting.step_times import StepTimes
 from recoup.commands.first_steps import FirstSteps, add_program, run_first_steps
 
 
@@ -23,24 +22,15 @@ def main() -> int:
 
 
 class _Timing(FirstSteps):
-    """The time of each step in ns, from the end of the previous step."""
-
-    def __init__(self, wanted: int, status_file: Path) -> None:
-        super().__init__(wanted, status_file)
-        self._step_ns: list[int] = []
-        self._begin_ns = 0
-
     def start(self) -> None:
-        self._begin_ns = time.perf_counter_ns()
+        self._times = StepTimes()
         super().start()
 
     def on_step(self, optimizer: Optimizer) -> None:
-        now_ns = time.perf_counter_ns()
-        self._step_ns.append(now_ns - self._begin_ns)
-        self._begin_ns = now_ns
+        self._times.end_step()
 
     def on_end(self) -> dict[str, Any]:
-        return {"step_ns": self._step_ns}
+        return {"step_ns": self._times.steps_ns}
 
 
 if __name__ == "__main__":
