@@ -196,7 +196,7 @@ py::list policy_list() {
 }
 
 void bind_engine(py::module_& module) {
-  py::class_<Budget> budget(module, "Budget", py::is_final());
+  py::class_<Budget> budget(module, "Engine", py::is_final());
   bind_share(budget);
   budget
       .def(py::init([](const Options& options, const std::string& device) {

@@ -13,7 +13,7 @@ from recoup.stats import Stats
 Adjuster = Watcher | Sharer
 
 
-def make_adjuster(setup: Setup, engine: _C.Budget, budget_bytes: int) -> Adjuster | None:
+def make_adjuster(setup: Setup, engine: _C.Engine, budget_bytes: int) -> Adjuster | None:
     """What adjusts the budget; None if it is fixed.
 
     engine: not entered yet. budget_bytes: the budget that the user gave.
@@ -29,7 +29,7 @@ def make_adjuster(setup: Setup, engine: _C.Budget, budget_bytes: int) -> Adjuste
     return None
 
 
-def set_budget(adjuster: Adjuster | None, engine: _C.Budget, size: int) -> None:
+def set_budget(adjuster: Adjuster | None, engine: _C.Engine, size: int) -> None:
     """Sets the budget at the user's request.
 
     Raises ValueError if it is shared, and OutOfBudgetError.
@@ -56,7 +56,7 @@ def changes_of(adjuster: Adjuster | None) -> list[BudgetChange]:
     return adjuster.changes if isinstance(adjuster, Watcher) else []
 
 
-def stats_of(adjuster: Adjuster | None, engine: _C.Budget) -> Stats:
+def stats_of(adjuster: Adjuster | None, engine: _C.Engine) -> Stats:
     """The statistics of the run. The budget of a process that shares one is its largest part."""
     counts = engine.stats()
     if isinstance(adjuster, Sharer):
@@ -64,7 +64,7 @@ def stats_of(adjuster: Adjuster | None, engine: _C.Budget) -> Stats:
     return Stats.from_engine(counts)
 
 
-def shared_budget(adjuster: Adjuster | None, engine: _C.Budget) -> SharedBudget | None:
+def shared_budget(adjuster: Adjuster | None, engine: _C.Engine) -> SharedBudget | None:
     """The budget that the processes share; None if it is not shared."""
     if not isinstance(adjuster, Sharer):
         return None

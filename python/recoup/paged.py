@@ -1,13 +1,8 @@
 """What `Run.paged_results()` says of results that do not fit in the budget."""
 
 import dataclasses
-from typing import Protocol
 
-
-class Engine(Protocol):
-    """The part of `_C.Budget` that is used here."""
-
-    def paged_use(self) -> dict[str, int]: ...
+from recoup import _C
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,7 +24,7 @@ class PagedResults:
     """Time of these copies, in nanoseconds; it is a part of the time of the ops."""
 
 
-def paged_results(engine: Engine) -> PagedResults | None:
+def paged_results(engine: _C.Engine) -> PagedResults | None:
     """The use of paged memory; None if no result was paged."""
     use = engine.paged_use()
     return PagedResults(**use) if use["most_bytes"] else None

@@ -25,7 +25,7 @@ TAKEN_AT = "its address was taken at"
 
 
 def why_pinned(row: Mapping[str, Any]) -> str:
-    """`PinnedValue.why` of a row of `_C.Budget.pinned()`."""
+    """`PinnedValue.why` of a row of `_C.Engine.pinned()`."""
     return f"{TAKEN_AT} {row['line']}" if row["line"] else row["why"]
 
 

@@ -52,7 +52,7 @@ class Rules:
 class ModuleRules:
     """The rules of one run, applied to its modules when they are first called."""
 
-    def __init__(self, rules: Rules, engine: _C.Budget) -> None:
+    def __init__(self, rules: Rules, engine: _C.Engine) -> None:
         self._rules = rules
         self._engine = engine
         self._seen: dict[int, weakref.ref[torch.nn.Module]] = {}

@@ -63,7 +63,7 @@ class Run:
             size = {"budget_bytes": self._sizing.budget_bytes}
             options = _C.Options(**(options.as_dict() | size))
         try:
-            self._engine = _C.Budget(options, str(self.device))
+            self._engine = _C.Engine(options, str(self.device))
         except MemoryError:
             if self.device.type != "cpu":
                 raise

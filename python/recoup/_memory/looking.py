@@ -6,16 +6,10 @@ import threading
 import warnings
 import weakref
 from abc import ABC, abstractmethod
-from typing import Protocol
+from collections.abc import Callable
 
 from recoup._patching.outside import WATCHER
 from recoup.warning import RecoupWarning
-
-
-class Scope(Protocol):
-    """The part of `_C.Budget` that is used here."""
-
-    def entered(self) -> bool: ...
 
 
 class Looker(ABC):
@@ -24,8 +18,9 @@ class Looker(ABC):
     pause = 0.05
     """Seconds until the next look."""
 
-    def __init__(self, scope: Scope) -> None:
-        self._scope = scope
+    def __init__(self, is_open: Callable[[], bool]) -> None:
+        """is_open: whether the scope is open."""
+        self._is_open = is_open
         self._has_begun = False
         self._has_warned = False
         self._thread: _LookingThread | None = None
@@ -54,7 +49,7 @@ class Looker(ABC):
 
     def look_safely(self) -> None:
         """A look of the thread. An error becomes a warning, once, and later looks may succeed."""
-        if not self._has_begun or not self._scope.entered():
+        if not self._has_begun or not self._is_open():
             return
         try:
             self.look()

@@ -32,8 +32,8 @@ _SLACK = 64
 _NO_LIMIT = 1 << 62
 
 
-class Engine(Protocol):
-    """The part of `_C.Budget` that is used here."""
+class SharingEngine(Protocol):
+    """The part of `_C.Engine` that is used here."""
 
     def entered(self) -> bool: ...
     def stats(self) -> dict[str, int]: ...
@@ -53,8 +53,8 @@ class _Workers(Looker):
 
     pause = 1.0
 
-    def __init__(self, engine: Engine) -> None:
-        super().__init__(engine)
+    def __init__(self, engine: SharingEngine) -> None:
+        super().__init__(engine.entered)
         self._engine = engine
         self.bytes = 0
         """Memory of the workers, in bytes."""
@@ -74,9 +74,9 @@ class _Workers(Looker):
 class Sharer(Looker):
     """Gives memory of one scope to the other processes, from `begin` to `stop`."""
 
-    def __init__(self, engine: Engine, total_bytes: int) -> None:
+    def __init__(self, engine: SharingEngine, total_bytes: int) -> None:
         """total_bytes: the budget of all processes."""
-        super().__init__(engine)
+        super().__init__(engine.entered)
         self._engine = engine
         self._total = total_bytes
         self._slack = total_bytes // _SLACK

@@ -119,7 +119,7 @@ class Sizing:
             add_note(error, f"The budget {self._share.text!r} is {size} here: {self._said}.")
             raise
 
-    def after_step(self, engine: _C.Budget) -> None:
+    def after_step(self, engine: _C.Engine) -> None:
         """Charges the budget for growth of non-tensor memory beyond the reserve.
 
         Warns once if that does not fit.
@@ -155,7 +155,7 @@ class Sizing:
             stacklevel=2,
         )
 
-    def held_at_peak(self, engine: _C.Budget) -> int:
+    def held_at_peak(self, engine: _C.Engine) -> int:
         """Bytes of the engine's peak that are charged for growth of non-tensor memory.
 
         Call it before each change of these charges: a peak belongs to the charges in force when it
@@ -170,7 +170,7 @@ class Sizing:
         """The engine has started a new peak."""
         self._peak_bytes = -1
 
-    def leave(self, engine: _C.Budget) -> None:
+    def leave(self, engine: _C.Engine) -> None:
         """Releases the charges before the scope ends, so that tensors have the whole budget."""
         self.held_at_peak(engine)
         while self._held:

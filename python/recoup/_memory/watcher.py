@@ -48,8 +48,8 @@ _LEAST_BUDGET = 1 << 20
 _MORE_FILES = 128 << 20
 
 
-class Engine(Protocol):
-    """The part of `_C.Budget` that is used here."""
+class WatchedEngine(Protocol):
+    """The part of `_C.Engine` that is used here."""
 
     def entered(self) -> bool: ...
     def stats(self) -> dict[str, int]: ...
@@ -60,9 +60,9 @@ class Engine(Protocol):
 class Watcher(Looker):
     """Changes the budget of one scope from `begin` to `stop`."""
 
-    def __init__(self, engine: Engine, most_bytes: int) -> None:
+    def __init__(self, engine: WatchedEngine, most_bytes: int) -> None:
         """most_bytes: the largest budget that the user allows."""
-        super().__init__(engine)
+        super().__init__(engine.entered)
         self._engine = engine
         self.most_bytes = most_bytes
         """The largest budget that the user allows."""

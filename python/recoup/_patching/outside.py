@@ -34,7 +34,7 @@ WATCHER = "recoup-watcher"
 _CONTAINERS = (dict, list, tuple, set, frozenset, collections.deque)
 
 
-def offer(engine: _C.Budget, device: torch.device) -> None:
+def offer(engine: _C.Engine, device: torch.device) -> None:
     """Offers all tensors that may be taken over to the spill tier of the entered scope."""
     objects = gc.get_objects()
     if reason := _reason_against(objects, device):

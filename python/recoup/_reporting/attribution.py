@@ -22,7 +22,7 @@ MOMENT_KINDS: tuple[MomentKind, ...] = ("op", "replay", "evict", "spill", "fetch
 class Attribution:
     """The attribution of one run: installs its hooks while the scope is open, and gives results."""
 
-    def __init__(self, engine: _C.Budget, *, lines: bool, timeline: bool) -> None:
+    def __init__(self, engine: _C.Engine, *, lines: bool, timeline: bool) -> None:
         self._engine = engine
         self.timeline = timeline
         engine.attribute(lines=lines, step=timeline, moments=timeline)
@@ -158,7 +158,7 @@ class Result:
         return sum(size for holding, size, _, _ in self._holdings if holding == _OUTSIDE)
 
     def pinned_row(self, row: Mapping[str, Any]) -> PinnedValue:
-        """A row of `_C.Budget.pinned()` with names instead of numbers."""
+        """A row of `_C.Engine.pinned()` with names instead of numbers."""
         maker, name = row["maker"], row["name"]
         return PinnedValue(
             bytes=row["bytes"],

@@ -15,7 +15,7 @@ _RECOMMENDED = {
 }
 
 
-def state_of(engine: _C.Budget, *, was_left: bool) -> State:
+def state_of(engine: _C.Engine, *, was_left: bool) -> State:
     """The scope's state; was_left: whether it has been open and left."""
     if engine.entered():
         return "open"
@@ -24,7 +24,7 @@ def state_of(engine: _C.Budget, *, was_left: bool) -> State:
     return "over" if was_left else "not entered"
 
 
-def require_open(engine: _C.Budget, name: str, *, was_left: bool) -> None:
+def require_open(engine: _C.Engine, name: str, *, was_left: bool) -> None:
     """Raises RuntimeError if the scope is not open; `name` is the method that was called."""
     state = state_of(engine, was_left=was_left)
     if state != "open":
@@ -33,7 +33,7 @@ def require_open(engine: _C.Budget, name: str, *, was_left: bool) -> None:
         )
 
 
-def require_suspended(engine: _C.Budget, *, was_left: bool) -> None:
+def require_suspended(engine: _C.Engine, *, was_left: bool) -> None:
     """Raises RuntimeError if there is no exit to complete."""
     state = state_of(engine, was_left=was_left)
     if state == "open":

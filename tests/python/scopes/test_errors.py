@@ -192,7 +192,7 @@ class FakeEngine:
 
 @pytest.fixture
 def fake_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recoup._C.Budget", FakeEngine)
+    monkeypatch.setattr("recoup._C.Engine", FakeEngine)
 
 
 def notes(error: BaseException) -> str:

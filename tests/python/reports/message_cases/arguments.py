@@ -68,8 +68,8 @@ recoup._C.Options(oracle=(9.0, 1.0, 1.0, 1.0))
 recoup._C.Options(spill_read_ns_per_byte=0.0)
 recoup._C.Options(spill_write_ns_per_byte=0.0)
 recoup._C.Options(spill_request_ns=-1.0)
-recoup._C.Budget(recoup._C.Options(budget_bytes=1 << 20, policy="oracle"), "cpu")
-recoup._C.Budget(recoup._C.Options(budget_bytes=1 << 20, policy="lru", kinetic=True), "cpu")
+recoup._C.Engine(recoup._C.Options(budget_bytes=1 << 20, policy="oracle"), "cpu")
+recoup._C.Engine(recoup._C.Options(budget_bytes=1 << 20, policy="lru", kinetic=True), "cpu")
 """) + programs("""
 os.environ["RECOUP_TEST_AIDS"] = "poisson"
 with recoup.budget("1MiB"):
@@ -132,7 +132,7 @@ with recoup.budget("64MiB", share=f"group:{os.getpid()}") as run:
 ---
 first = recoup.budget("64MiB", share=f"group:{os.getpid()}")
 with first:
-    recoup._C.Budget(recoup._C.Options(budget_bytes=1 << 20)).share(
+    recoup._C.Engine(recoup._C.Options(budget_bytes=1 << 20)).share(
         recoup._memory.share_group.file_of(f"group:{os.getpid()}"), 1 << 20
     )
 ---
@@ -149,26 +149,26 @@ with recoup.budget("1MiB", share=f"group:{os.getpid()}") as run:
     run._adjuster._workers._engine = None
     run._adjuster._workers.look_safely()
 ---
-recoup._C.Budget(recoup._C.Options(budget_bytes=1 << 20)).give(1)
+recoup._C.Engine(recoup._C.Options(budget_bytes=1 << 20)).give(1)
 ---
-recoup._C.Budget(recoup._C.Options(budget_bytes=1 << 20)).share("here", 1 << 30)
+recoup._C.Engine(recoup._C.Options(budget_bytes=1 << 20)).share("here", 1 << 30)
 ---
-recoup._C.Budget(recoup._C.Options(budget_bytes=1 << 20)).share("here", 0)
+recoup._C.Engine(recoup._C.Options(budget_bytes=1 << 20)).share("here", 0)
 ---
 Path("here").write_bytes(b"garbage!" * 4000)
-recoup._C.Budget(recoup._C.Options(budget_bytes=1 << 20)).share("here", 1 << 20)
+recoup._C.Engine(recoup._C.Options(budget_bytes=1 << 20)).share("here", 1 << 20)
 ---
-budget = recoup._C.Budget(recoup._C.Options(budget_bytes=1 << 20))
+budget = recoup._C.Engine(recoup._C.Options(budget_bytes=1 << 20))
 budget.enter()
 budget.share("here", 1 << 20)
 ---
 budgets = []
 for _ in range(257):
-    budgets.append(recoup._C.Budget(recoup._C.Options(budget_bytes=32 << 20)))
+    budgets.append(recoup._C.Engine(recoup._C.Options(budget_bytes=32 << 20)))
     budgets[-1].share("here", 32 << 20)
     budgets[-1].give(1 << 16)
 ---
-first, second = [recoup._C.Budget(recoup._C.Options(budget_bytes=1 << 20)) for _ in range(2)]
+first, second = [recoup._C.Engine(recoup._C.Options(budget_bytes=1 << 20)) for _ in range(2)]
 first.share("here", 1 << 16)
 first.publish_share(1 << 16, 1 << 12)
 second.share("here", 1 << 16)
@@ -190,7 +190,7 @@ recoup.budget("1MiB", device=0)
 recoup.budget("1MiB", device="meta")
 recoup.budget("1MiB", device="gpu")
 recoup.budget("1MiB", device=1.0)
-recoup._C.Budget(recoup._C.Options(budget_bytes=1 << 20), "cuda:0").enter()
+recoup._C.Engine(recoup._C.Options(budget_bytes=1 << 20), "cuda:0").enter()
 """)
     + calls(ON_A_GPU, light=False, environment={"RECOUP_GPUS": "0"})
     + calls(ON_A_GPU, light=False, environment={"RECOUP_GPUS": "all"})

@@ -237,27 +237,27 @@ with recoup.budget("1MiB") as run:
 async def train():
     pass
 ---
-engine = recoup._C.Budget(recoup._C.Options(budget_bytes=1 << 20), "cpu")
+engine = recoup._C.Engine(recoup._C.Options(budget_bytes=1 << 20), "cpu")
 engine.leave()
 ---
-engine = recoup._C.Budget(recoup._C.Options(budget_bytes=1 << 20), "cpu")
+engine = recoup._C.Engine(recoup._C.Options(budget_bytes=1 << 20), "cpu")
 engine.enter()
 engine.leave()
 engine.enter()
 ---
-engine = recoup._C.Budget(recoup._C.Options(budget_bytes=1 << 20), "cpu")
+engine = recoup._C.Engine(recoup._C.Options(budget_bytes=1 << 20), "cpu")
 engine.enter()
 engine.record("a.rtrace")
 ---
-engine = recoup._C.Budget(recoup._C.Options(budget_bytes=1 << 20), "cpu")
+engine = recoup._C.Engine(recoup._C.Options(budget_bytes=1 << 20), "cpu")
 engine.enter()
 engine.log_decisions()
 ---
-engine = recoup._C.Budget(recoup._C.Options(budget_bytes=1 << 20), "cpu")
+engine = recoup._C.Engine(recoup._C.Options(budget_bytes=1 << 20), "cpu")
 engine.enter()
 engine.attribute(False, False, False)
 ---
-engine = recoup._C.Budget(recoup._C.Options(budget_bytes=1 << 20), "cpu")
+engine = recoup._C.Engine(recoup._C.Options(budget_bytes=1 << 20), "cpu")
 recoup._C.offer(engine, [torch.ones(3), torch.ones(3)], [True, True])
 """)
 
