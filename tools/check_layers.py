@@ -127,7 +127,9 @@ def complaint(path: str, target: str) -> str | None:
     target_layer = layer_of(target)
     knows_torch = in_torch_folder(path) or path in TORCH_FACES
     if not knows_torch and (target in TORCH_FACES or TORCH_HEADER.match(target)):
-        return f"only {', '.join(TORCH_FACES)}, {' and '.join(TORCH_FOLDERS)} may know Torch: {target}"
+        return (
+            f"only {', '.join(TORCH_FACES)}, {' and '.join(TORCH_FOLDERS)} may know Torch: {target}"
+        )
     if layer is None:  # a core test
         if in_torch_folder(target):
             return f"{CORE_TESTS} may not include {target_layer}: {target}"

@@ -282,8 +282,8 @@ void Simulator::end_step(std::string_view name) {
 }
 
 void Simulator::take_recorded(const TracePlan& plan) {
-  if (engine_->context().planned != nullptr) {
-    engine_->context().planned->on_recorded(plan, trace_.evictions_of(plan));
+  if (engine_->context().victim_plan != nullptr) {
+    engine_->context().victim_plan->on_recorded(plan, trace_.evictions_of(plan));
   }
 }
 

@@ -75,7 +75,8 @@ Engine::Engine(const Options& options, Device& device)
 // The device's memory must not be freed while a copy uses it. The observer may be gone already.
 Engine::~Engine() {
   context_.observer = nullptr;
-  context_.planned = nullptr;
+  context_.victim_plan = nullptr;
+  context_.forecast = nullptr;
   copies_.wait_for_all();
   context_.lineage.for_each_op([this](OpId, const Op& op) { context_.device.release(op.payload); });
   context_.lineage.for_each_value([this](ValueId, const Value& value) {
@@ -203,8 +204,8 @@ Stats Engine::stats() const {
                                                    candidates_.memory() + context_.costs.memory()) +
                          context_.charges.device_metadata;
   stats.metadata_peak_bytes = std::max(context_.stats.metadata_peak_bytes, stats.metadata_bytes);
-  if (context_.planned != nullptr) {
-    context_.planned->add_to(stats);
+  if (context_.victim_plan != nullptr) {
+    context_.victim_plan->add_to(stats);
   }
   return stats;
 }

@@ -159,7 +159,8 @@ class Engine final {
   void set_schedule(ScheduleHooks* schedule) { context_.schedule = schedule; }
   ScheduleRequests& schedule() { return schedule_; }
   // Null: no plan. It must outlive the engine.
-  void set_planned(PlannedVictims* planned) { context_.planned = planned; }
+  void set_victim_plan(VictimPlan* plan) { context_.victim_plan = plan; }
+  void set_forecast(UseForecast* forecast) { context_.forecast = forecast; }
 
   // ---- queries ----
   [[nodiscard]] bool replaying() const { return context_.replaying; }

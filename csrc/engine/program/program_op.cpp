@@ -43,16 +43,16 @@ void ProgramOp::begin(std::string_view name, std::span<Operand> operands) {
   context_.copies->finish_ended();
   AtEnd not_begun([this] {
     context_.running_op = {};  // the caller owns the name
-    if (context_.planned != nullptr) {
-      context_.planned->on_no_op();
+    if (context_.observer != nullptr) {
+      context_.observer->on_no_op();
     }
   });
   slowdown_.require_speed();
   if (context_.schedule != nullptr) {
     context_.schedule->before_op(name, operands);
   }
-  if (context_.planned != nullptr) {
-    context_.planned->before_op(name, operands);
+  if (context_.observer != nullptr) {
+    context_.observer->on_op_ahead(name, operands);
   }
   take_operands(operands);
   not_begun.cancel();

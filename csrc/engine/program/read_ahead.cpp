@@ -35,7 +35,7 @@ void ReadAhead::read_next() {
   ++look_;
   for (; n <= kMostOps && soon.count() <= budget.count() / 2; ++n) {
     storages_.clear();
-    if (!context_.planned->uses_ahead(n, storages_)) {
+    if (!context_.forecast->uses_ahead(n, storages_)) {
       break;
     }
     for (const StorageId storage : storages_) {

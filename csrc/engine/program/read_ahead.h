@@ -39,7 +39,7 @@ class ReadAhead {
 
   // The operands of the running op are resident.
   void before_kernel() {
-    if (context_.planned != nullptr && context_.charges.spilled > Bytes(0)) {
+    if (context_.forecast != nullptr && context_.charges.spilled > Bytes(0)) {
       try {
         read_next();
       } catch (const std::bad_alloc&) {

@@ -28,7 +28,7 @@ void WriteBehind::write_next() {
     return;
   }
   const Bytes most(context_.budget.count() / kMostWritten);
-  if (context_.planned != nullptr) {
+  if (context_.forecast != nullptr) {
     write_planned(most);
   }
   // The number of writes per call is limited: in a small tier one write may replace the one before,
@@ -51,7 +51,7 @@ void WriteBehind::write_next() {
 // Note [Writes known in advance] in spill_forecast.h.
 void WriteBehind::write_planned(Bytes most) {
   while (copies_.writes() < kMostWrites && copies_.in_writing() <= most) {
-    const ValueId next = context_.planned->next_to_write();
+    const ValueId next = context_.forecast->next_to_write();
     if (!next.valid() || !spiller_.begin_write(next)) {
       return;
     }

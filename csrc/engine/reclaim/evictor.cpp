@@ -38,8 +38,8 @@ Evictions Evictor::plan(const RoomRequest& request) {
   if (candidates_.list().empty()) {
     return {};
   }
-  if (context_.planned != nullptr) {
-    if (const ValueId victim = context_.planned->next(); victim.valid()) {
+  if (context_.victim_plan != nullptr) {
+    if (const ValueId victim = context_.victim_plan->next(); victim.valid()) {
       return {decide(victim)};
     }
   }
@@ -51,7 +51,7 @@ Evictions Evictor::ask_policy(const RoomRequest& request) {
   const Timer timer(context_.stats.search_ns);
   Evictions named = decided(policy_.plan(candidates_, request));
   if (named.size() == 1 && named[0].by == GetBack::kCheapest && named[0].spills) {
-    if (context_.planned != nullptr) {
+    if (context_.forecast != nullptr) {
       named[0] = decide(used_last(named[0].victim));
     }
     if (const std::optional<Eviction> replayed = cheaper_replay(request, named[0])) {
@@ -96,7 +96,7 @@ ValueId Evictor::used_last(ValueId victim) const {
 std::optional<double> Evictor::price_of_absence(ValueId id) const {
   const Value& value = lineage_[id];
   const std::optional<std::uint32_t> use =
-      value.storage.valid() ? context_.planned->next_use(value.storage) : std::nullopt;
+      value.storage.valid() ? context_.forecast->next_use(value.storage) : std::nullopt;
   const std::optional<Nanoseconds> price = spiller_.price_of(value);
   if (!use || !price) {
     return std::nullopt;

@@ -95,15 +95,15 @@ std::optional<Nanoseconds> Room::reclaim(const RoomRequest& request, Nanoseconds
     return std::nullopt;
   }
   step->way->take(step->offer);
-  if (step->way == &mover_ && context_.planned != nullptr) {
-    context_.planned->on_room_by_moves();
+  if (step->way == &mover_ && context_.victim_plan != nullptr) {
+    context_.victim_plan->on_room_by_moves();
   }
   return step->offer.lost;
 }
 
 // nullopt: no step is planned now, or it cannot be done.
 std::optional<Room::Step> Room::planned_step(const RoomRequest& request, Nanoseconds lost) {
-  PlannedVictims* const planned = context_.planned;
+  VictimPlan* const planned = context_.victim_plan;
   if (planned == nullptr) {
     return std::nullopt;
   }

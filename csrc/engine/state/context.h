@@ -11,9 +11,10 @@
 #include "csrc/engine/base/move_price.h"
 #include "csrc/engine/base/observer.h"
 #include "csrc/engine/base/placement.h"
-#include "csrc/engine/base/planned_victims.h"
 #include "csrc/engine/base/schedule_hooks.h"
 #include "csrc/engine/base/tier.h"
+#include "csrc/engine/base/use_forecast.h"
+#include "csrc/engine/base/victim_plan.h"
 #include "csrc/engine/state/copy_wait.h"
 #include "csrc/engine/state/more_memory.h"
 #include "csrc/engine/state/outside_segments.h"
@@ -71,7 +72,7 @@ struct Context {
   // Adds a measurement and returns the current cost of the kind. Learns nothing while a plan is
   // made in the background, because that disturbs measurements.
   Nanoseconds learn(CostKey kind, Nanoseconds measured) {
-    if (planned != nullptr && planned->disturbs()) {
+    if (victim_plan != nullptr && victim_plan->disturbs()) {
       return costs.belief(kind).value_or(measured);
     }
     return costs.learn(kind, measured);
@@ -128,7 +129,8 @@ struct Context {
   bool asked_to_evict = false;        // the user, a schedule or a test has requested evictions
   Observer* observer = nullptr;       // null: no observer
   ScheduleHooks* schedule = nullptr;  // null: no schedule
-  PlannedVictims* planned = nullptr;  // null: the policy alone decides
+  VictimPlan* victim_plan = nullptr;  // null: the policy alone decides
+  UseForecast* forecast = nullptr;    // null: the next uses are not known
   CopyWait* copy_wait = nullptr;      // waits for copies of the engine
   MakerTable* makers = nullptr;       // null: attribution is off
   AsyncCopies* copies = nullptr;      // the copies of the engine

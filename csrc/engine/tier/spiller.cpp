@@ -20,7 +20,7 @@ std::optional<Nanoseconds> Spiller::price_of(const Value& value) const {
     return std::nullopt;
   }
   const Nanoseconds time = tier_.absence_cost(value.size, value.clean());
-  const double share = context_.planned == nullptr ? 1.0 : context_.planned->waited_share();
+  const double share = context_.forecast == nullptr ? 1.0 : context_.forecast->waited_part();
   return Nanoseconds(static_cast<std::int64_t>(share * static_cast<double>(time.count())));
 }
 

@@ -82,18 +82,18 @@ class Simulation {
     const bool recorded = has_plans(trace, options);
     if (detail::has_next_use_predictor(options.engine)) {
       next_use_predictor_.emplace(simulator_.engine());
-      simulator_.engine().set_planned(&*next_use_predictor_);
+      simulator_.engine().set_forecast(&*next_use_predictor_);
       simulator_.observe(&*next_use_predictor_, observer);
     } else if (detail::has_foresight(options.engine)) {
       foresight_.emplace(simulator_.engine(), detail::Foresight::Settings{.recorded = recorded});
-      simulator_.engine().set_planned(&*foresight_);
+      simulator_.engine().set_victim_plan(&*foresight_);
       simulator_.observe(&*foresight_, observer);
     }
     plan_ahead(trace, options, simulator_);
     if (foresight_ && !recorded && plans_ahead(trace, options)) {
       detail::Simulator first(trace, options, nullptr);
       detail::Foresight known(first.engine(), {.at_once = true});
-      first.engine().set_planned(&known);
+      first.engine().set_victim_plan(&known);
       first.observe(&known);
       (void)first.run();
       foresight_->set_known(known.take_known());

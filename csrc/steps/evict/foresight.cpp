@@ -30,7 +30,8 @@ Foresight::Foresight(Engine& engine, const Settings& settings)
   begin_step();
 }
 
-void Foresight::before_op(std::string_view name, std::span<const Operand> operands) {
+void Foresight::on_op_ahead(std::string_view name, std::span<const Operand> operands) {
+  StepTracker::on_op_ahead(name, operands);
   if (given_up()) {
     return;
   }

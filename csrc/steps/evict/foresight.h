@@ -33,9 +33,9 @@ namespace recoup::detail {
 //
 // A list that a thread has found is used from the next op that begins.
 //
-// Must be set as the engine's planned victims and observer before the engine runs anything. Its
+// Must be set as the engine's victim plan and observer before the engine runs anything. Its
 // list of observers is the recorder of the running step, or empty.
-class Foresight final : public StepTracker, public PlannedVictims {
+class Foresight final : public StepTracker, public VictimPlan {
  public:
   // Costs of the last steps, each relative to the cost of the step's ops.
   class RecentCosts {
@@ -87,9 +87,7 @@ class Foresight final : public StepTracker, public PlannedVictims {
   void cancel_planning() noexcept;
   void stop_planning_for_good() noexcept { thread_.stop_for_good(); }
 
-  // PlannedVictims.
-  void before_op(std::string_view name, std::span<const Operand> operands) override;
-  void on_no_op() override { no_op(); }
+  // VictimPlan.
   [[nodiscard]] ValueId next() const override;
   [[nodiscard]] std::optional<Nanoseconds> moves_next() const override;
   void on_room_by_moves() override { ++moves_; }
@@ -98,6 +96,7 @@ class Foresight final : public StepTracker, public PlannedVictims {
   void add_to(Stats& stats) const override;
 
   // Observer.
+  void on_op_ahead(std::string_view name, std::span<const Operand> operands) override;
   void on_op_end(const OpRecord& record, std::span<const Operand> operands,
                  std::span<const StorageId> fresh) override;
   void on_evict(ValueId value) override;

@@ -15,7 +15,7 @@ constexpr std::int64_t kAddressRoom = 256;
 constexpr Nanoseconds kNoLimit{std::int64_t{1} << 50};
 
 // Observes one simulated run of a step, and tells its engine what to evict.
-class Director final : public Observer, public PlannedVictims, public Future {
+class Director final : public Observer, public VictimPlan, public Future {
  public:
   Director(const Engine& engine, const Future* future, const StepScore* score,
            const EvictionList* list, std::size_t ops, const std::atomic<bool>* stop)
@@ -27,12 +27,7 @@ class Director final : public Observer, public PlannedVictims, public Future {
         stop_(stop),
         replays_(ops) {}
 
-  // PlannedVictims.
-  void before_op(std::string_view name, std::span<const Operand> operands) override {
-    stop_if_asked();
-    running_ = log_.with(name, operands);
-  }
-  void on_no_op() override {}
+  // VictimPlan.
   [[nodiscard]] ValueId next() const override {
     return list_ == nullptr ? ValueId() : list_->next(engine_, log_);
   }
@@ -57,6 +52,10 @@ class Director final : public Observer, public PlannedVictims, public Future {
   }
 
   // Observer.
+  void on_op_ahead(std::string_view name, std::span<const Operand> operands) override {
+    stop_if_asked();
+    running_ = log_.with(name, operands);
+  }
   void on_external(StorageId storage, const OutsideStorage& /*outside*/) override {
     log_.add_storage(storage);
   }
@@ -182,7 +181,7 @@ TrialResult StepTrial::run(const Options& options, const StepScore* score, const
   Engine& engine = simulator.engine();
   Director director(engine, simulator.future(), score, list, ops_.size(), stop_);
   engine.set_future(&director);
-  engine.set_planned(&director);
+  engine.set_victim_plan(&director);
   simulator.observe(&director);
   if (addresses == Addresses::kRecorded) {
     simulator.begin_in(step_.pool);

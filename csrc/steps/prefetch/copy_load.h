@@ -21,7 +21,7 @@ namespace recoup::detail {
 class CopyLoad {
  public:
   // From kLeast to 1.
-  [[nodiscard]] double waited_share() const { return share_; }
+  [[nodiscard]] double waited_part() const { return share_; }
 
   // A step has ended.
   void end_step(const Stats& stats) {

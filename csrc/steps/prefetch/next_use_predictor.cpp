@@ -17,7 +17,8 @@ NextUsePredictor::NextUsePredictor(const Engine& engine)
   step_.run = forecast_.begin_run();
 }
 
-void NextUsePredictor::before_op(std::string_view name, std::span<const Operand> operands) {
+void NextUsePredictor::on_op_ahead(std::string_view name, std::span<const Operand> operands) {
+  StepTracker::on_op_ahead(name, operands);
   if (given_up()) {
     return;
   }

@@ -10,7 +10,7 @@
 
 #include "csrc/base/by_id.h"
 #include "csrc/engine/base/observer.h"
-#include "csrc/engine/base/planned_victims.h"
+#include "csrc/engine/base/use_forecast.h"
 #include "csrc/steps/prefetch/copy_load.h"
 #include "csrc/steps/prefetch/spill_forecast.h"
 #include "csrc/steps/track/period_finder.h"
@@ -30,25 +30,22 @@ namespace recoup::detail {
 // whose gradients are added up, is no step. So periods are looked for before the first mark, and
 // when no mark came for twice the least number of ops between two marks.
 //
-// Must be set as the engine's planned victims and observer before the engine runs anything. It
-// names no victims.
-class NextUsePredictor final : public StepTracker, public PlannedVictims {
+// Must be set as the engine's forecast and observer before the engine runs anything.
+class NextUsePredictor final : public StepTracker, public UseForecast {
  public:
   // The engine must outlive it.
   explicit NextUsePredictor(const Engine& engine);
 
-  // PlannedVictims.
-  void before_op(std::string_view name, std::span<const Operand> operands) override;
-  void on_no_op() override { no_op(); }
-  [[nodiscard]] ValueId next() const override { return {}; }
+  // UseForecast.
   [[nodiscard]] std::optional<std::uint32_t> next_use(StorageId storage) const override;
   [[nodiscard]] bool uses_ahead(std::uint32_t n, std::vector<StorageId>& storages) const override;
   [[nodiscard]] ValueId next_to_write() override { return forecast_.next(); }
-  [[nodiscard]] double waited_share() const override {
-    return following_ == nullptr ? 1 : load_.waited_share();
+  [[nodiscard]] double waited_part() const override {
+    return following_ == nullptr ? 1 : load_.waited_part();
   }
 
   // Observer.
+  void on_op_ahead(std::string_view name, std::span<const Operand> operands) override;
   void on_op_begin(std::string_view name, std::span<const Operand> operands) override;
   void on_op_end(const OpRecord& record, std::span<const Operand> operands,
                  std::span<const StorageId> fresh) override;

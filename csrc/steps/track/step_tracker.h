@@ -27,6 +27,10 @@ class StepTracker : public Observers {
     Observers::on_op_begin(name, operands);
     ++open_ops_;
   }
+  void on_no_op() override {
+    Observers::on_no_op();
+    no_op();
+  }
   void on_op_failed(const KernelLimits& limits) override {
     Observers::on_op_failed(limits);
     --open_ops_;

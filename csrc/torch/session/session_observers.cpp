@@ -14,12 +14,12 @@ void SessionObservers::plan_steps(const Options& options) {
   }
   if (has_next_use_predictor(options)) {
     next_use_predictor_ = std::make_unique<NextUsePredictor>(engine_);
-    engine_.set_planned(next_use_predictor_.get());
+    engine_.set_forecast(next_use_predictor_.get());
   } else if (has_foresight(options)) {
     const bool background = options.planning == Planning::kBackground;
     foresight_ =
         std::make_unique<Foresight>(engine_, Foresight::Settings{.background = background});
-    engine_.set_planned(foresight_.get());
+    engine_.set_victim_plan(foresight_.get());
   }
   if (runner_ || next_use_predictor_ || foresight_) {
     observe();
@@ -30,7 +30,8 @@ SessionObservers::~SessionObservers() {
   engine_.set_observer(nullptr);
   engine_.set_makers(nullptr);
   engine_.set_schedule(nullptr);
-  engine_.set_planned(nullptr);
+  engine_.set_victim_plan(nullptr);
+  engine_.set_forecast(nullptr);
 }
 
 void SessionObservers::observe() {

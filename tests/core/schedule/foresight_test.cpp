@@ -46,11 +46,11 @@ class Foreseen {
       : program_(seed, options, keep),
         foresight_(engine(), {.work = kWork, .background = on_thread}),
         observers_{&foresight_, observer} {
-    engine().set_planned(&foresight_);
+    engine().set_victim_plan(&foresight_);
     engine().set_observer(&observers_);
   }
   ~Foreseen() {
-    engine().set_planned(nullptr);
+    engine().set_victim_plan(nullptr);
     engine().set_observer(nullptr);
   }
   Foreseen(const Foreseen&) = delete;
@@ -323,7 +323,7 @@ TEST(Foresight, ASimulationDecidesAsTheLiveRun) {
     DecisionLog simulated;
     Simulator simulator(trace, {.engine = step_options(budget), .max_time_ratio = 0}, nullptr);
     Foresight foresight(simulator.engine(), {.work = kWork});
-    simulator.engine().set_planned(&foresight);
+    simulator.engine().set_victim_plan(&foresight);
     simulator.observe(&foresight, &simulated);
     const SimulationResult result = simulator.run();
     EXPECT_EQ(result.status == SimulationResult::Status::kOk, fits) << result.reason;

@@ -24,13 +24,13 @@ class PredictedRun {
       : engine_(program.engine()), observers_{observer} {
     if (has_next_use_predictor) {
       next_use_predictor_.emplace(engine_);
-      engine_.set_planned(&*next_use_predictor_);
+      engine_.set_forecast(&*next_use_predictor_);
       observers_ = {&*next_use_predictor_, observer};
     }
     engine_.set_observer(&observers_);
   }
   ~PredictedRun() {
-    engine_.set_planned(nullptr);
+    engine_.set_forecast(nullptr);
     engine_.set_observer(nullptr);
   }
   PredictedRun(const PredictedRun&) = delete;
@@ -136,12 +136,12 @@ TEST(NextUsePredictor, FewWritesAreWaitedForIfTheStepIsKnown) {
 TEST(CopyLoad, ThePriceFollowsTheShareThatIsWaitedFor) {
   CopyLoad load;
   Stats stats;
-  EXPECT_EQ(load.waited_share(), 1);
+  EXPECT_EQ(load.waited_part(), 1);
   const auto end_step = [&](std::int64_t time, std::int64_t waited) {
     stats.copy_time_ns += time;
     stats.spill_cost_ns += waited;
     load.end_step(stats);
-    return load.waited_share();
+    return load.waited_part();
   };
   EXPECT_DOUBLE_EQ(end_step(1000, 1000), 1);
   EXPECT_DOUBLE_EQ(end_step(1000, 500), 0.75);
@@ -151,7 +151,7 @@ TEST(CopyLoad, ThePriceFollowsTheShareThatIsWaitedFor) {
   for (int step = 0; step < 60; ++step) {
     EXPECT_GT(end_step(0, 0), 0);
   }
-  EXPECT_NEAR(load.waited_share(), 0.25, 1e-9);  // no copy, so the next one would be hidden
+  EXPECT_NEAR(load.waited_part(), 0.25, 1e-9);  // no copy, so the next one would be hidden
   for (int step = 0; step < 60; ++step) {
     EXPECT_GE(end_step(1000, 140), 0.25);  // each copy was hidden, and slowed down the ops
   }
@@ -194,7 +194,7 @@ TEST(NextUsePredictor, ASimulationDecidesAsTheLiveRun) {
     DecisionLog simulated;
     Simulator simulator(trace, {.engine = options, .max_time_ratio = 0}, nullptr);
     NextUsePredictor next_use_predictor(simulator.engine());
-    simulator.engine().set_planned(&next_use_predictor);
+    simulator.engine().set_forecast(&next_use_predictor);
     simulator.observe(&next_use_predictor, &simulated);
     const SimulationResult result = simulator.run();
     EXPECT_EQ(result.status == SimulationResult::Status::kOk, fits) << result.reason;

@@ -188,7 +188,7 @@ void generate(Program& p) {
 TEST(PeriodsInUse, AnEvaluationAfterMarkedStepsIsFound) {
   Program p(tiered(units(8)));
   NextUsePredictor predictor(p.engine());
-  p.engine().set_planned(&predictor);
+  p.engine().set_forecast(&predictor);
   p.engine().set_observer(&predictor);
   const std::vector<Tensor> weights = weights_of(p, 20);
   const auto ahead = [&] {
@@ -211,7 +211,7 @@ TEST(PeriodsInUse, AnEvaluationAfterMarkedStepsIsFound) {
     before = ahead();
   }
   EXPECT_GT(before, 0.7);
-  p.engine().set_planned(nullptr);
+  p.engine().set_forecast(nullptr);
   p.engine().set_observer(nullptr);
   p.expect_all();
   p.check();
@@ -234,12 +234,12 @@ TEST(PeriodsInUse, WeightsAreReadAheadWithoutMarks) {
       Program p(tiered(units(budget)));
       NextUsePredictor predictor(p.engine());
       Observers observers{&predictor, &live};
-      p.engine().set_planned(&predictor);
+      p.engine().set_forecast(&predictor);
       p.engine().set_observer(&observers);
       generate(p);
       p.check();
       EXPECT_GT(p.stats().fetched_ahead_bytes, p.stats().fetched_bytes / 2) << budget;
-      p.engine().set_planned(nullptr);
+      p.engine().set_forecast(nullptr);
       p.engine().set_observer(nullptr);
       p.expect_all();
     }
@@ -247,7 +247,7 @@ TEST(PeriodsInUse, WeightsAreReadAheadWithoutMarks) {
     DecisionLog simulated;
     Simulator simulator(trace, {.engine = tiered(units(budget)), .max_time_ratio = 0}, nullptr);
     NextUsePredictor predictor(simulator.engine());
-    simulator.engine().set_planned(&predictor);
+    simulator.engine().set_forecast(&predictor);
     simulator.observe(&predictor, &simulated);
     EXPECT_EQ(simulator.run().status, SimulationResult::Status::kOk);
     EXPECT_TRUE(simulated.decisions() == live.decisions()) << budget;

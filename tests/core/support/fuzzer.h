@@ -38,13 +38,10 @@ class Decisions final : public Observer {
 };
 
 // A next-use predictor that names random storages, live ones among them, in random order.
-class RandomNextUses final : public PlannedVictims {
+class RandomNextUses final : public UseForecast {
  public:
   RandomNextUses(Program& program, std::uint64_t seed) : program_(program), random_(seed) {}
 
-  void before_op(std::string_view /*name*/, std::span<const Operand> /*operands*/) override {}
-  void on_no_op() override {}
-  [[nodiscard]] ValueId next() const override { return {}; }
   bool uses_ahead(std::uint32_t n, std::vector<StorageId>& storages) const override {
     const std::vector<Tensor>& live = program_.live();
     if (n > 3 || live.empty()) {
@@ -55,6 +52,9 @@ class RandomNextUses final : public PlannedVictims {
     }
     return true;
   }
+  std::optional<std::uint32_t> next_use(StorageId /*storage*/) const override { return {}; }
+  ValueId next_to_write() override { return {}; }
+  double waited_part() const override { return 1; }
 
  private:
   Program& program_;
@@ -79,7 +79,7 @@ class Fuzzer {
     program_.engine().set_observer(&observers_);
     if (options_.spill > Bytes(0) && seed % 3 > 0 && !runner_) {
       next_use_predictor_.emplace(program_, seed);
-      program_.engine().set_planned(&*next_use_predictor_);
+      program_.engine().set_forecast(&*next_use_predictor_);
     }
   }
 
