@@ -31,9 +31,9 @@ from typing import Any
 from measure import add_json, parser_of, say, write_result
 
 import recoup
-from recoup import _C
 from recoup.bench.harness import pictures
 from recoup.bench.harness.tables import print_rows
+from recoup.offline import _C
 
 # --- chain ---------------------------------------------------------------------------------------
 # A unit so large that 1 % of a budget, the limit of metadata, holds the lineage of a million ops.

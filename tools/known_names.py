@@ -14,21 +14,21 @@ from pathlib import Path
 from typing import Any
 
 FILE = Path(__file__).resolve().parents[1] / "python" / "recoup" / "known_names.json"
-OF_CORE = (
-    "options", "policies", "dtr_policies", "layout_planners", "order_traversals", "order_rules",
-)  # fmt: skip
-"""Functions of `recoup._C` without parameters."""
+OFFLINE = ("dtr_policies", "layout_planners", "order_traversals", "order_rules")
+"""Functions of `recoup.offline._C` without parameters."""
 
 
 def tables() -> dict[str, list[Any]]:
     """The rows of each table, in display order."""
-    from recoup import _C
+    from recoup import _C, offline
     from recoup.bench.alternatives import ALTERNATIVES
     from recoup.bench.nets import NETS
     from recoup.bench.nets.real import real_net_names
 
     return {
-        **{name: getattr(_C, name)() for name in OF_CORE},
+        "options": _C.options(),
+        "policies": _C.policies(),
+        **{name: getattr(offline._C, name)() for name in OFFLINE},
         "bench_nets": [net.name for net in NETS],
         "bench_real_nets": real_net_names(),
         "bench_alternatives": [alternative.name for alternative in ALTERNATIVES],

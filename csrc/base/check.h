@@ -6,8 +6,8 @@
 #include "recoup/errors.h"
 
 namespace recoup::detail {
-[[noreturn]] void check_failed(const char* condition, const char* file, int line,
-                               const std::string& message);
+[[noreturn]] RECOUP_API void check_failed(const char* condition, const char* file, int line,
+                                          const std::string& message);
 }  // namespace recoup::detail
 
 #define RECOUP_CHECK(condition, ...)                                          \

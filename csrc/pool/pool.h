@@ -76,7 +76,7 @@ class Pool {
   [[nodiscard]] Bytes free_around(BlockId block) const;
 
   [[nodiscard]] Bytes capacity() const;
-  [[nodiscard]] Bytes used() const;
+  [[nodiscard]] RECOUP_API Bytes used() const;
   [[nodiscard]] Bytes free_bytes() const { return capacity() - used(); }
   [[nodiscard]] std::size_t taken_blocks() const;
   [[nodiscard]] Bytes largest_free() const;

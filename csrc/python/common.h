@@ -8,19 +8,14 @@
 #include <string>
 #include <system_error>
 #include <utility>
-#include <vector>
 
+#include "csrc/python/conversions.h"
 #include "recoup/attribution.h"
 #include "recoup/errors.h"
 #include "recoup/options.h"
-#include "recoup/simulate.h"
-#include "recoup/stats.h"
 #include "recoup/torch.h"
-#include "recoup/trace.h"
 
 namespace recoup {
-
-namespace py = pybind11;
 
 // Whether code of Python may run. The function is public since Python 3.13.
 inline bool interpreter_runs() {
@@ -33,7 +28,6 @@ inline bool interpreter_runs() {
 }
 
 [[noreturn]] void throw_python(const OutOfBudgetReport& report);
-[[noreturn]] void throw_os_error(const std::system_error& error);
 
 // Runs `function` without the interpreter's lock, and converts its exceptions to Python's.
 template <class Function>
@@ -58,19 +52,6 @@ auto os_errors(Function&& function) {
   }
 }
 
-// As os_errors(); a bad trace becomes a ValueError.
-template <class Function>
-auto of_trace(Function&& function) {
-  try {
-    return os_errors(std::forward<Function>(function));
-  } catch (const BadTrace& error) {
-    throw py::value_error(error.what());
-  }
-}
-
-py::dict dict_of(const Stats& stats);
-// Without decisions, which SimulationResult does not contain.
-py::dict dict_of(const SimulationResult& result);
 py::dict dict_of(const Attribution& attribution);
 // The program's current line on this thread, as an index into program_lines.
 std::uint32_t program_line();
@@ -81,16 +62,8 @@ template <class Tag>
 std::int64_t index_of(Id<Tag> id) {
   return id.valid() ? std::int64_t{id.index()} : -1;
 }
-// (kind, what, where) each.
-py::list rows_of(const std::vector<Decision>& decisions);
 
 void bind_options(py::module_& module);
-void bind_trace(py::module_& module);
-// Adds to the class of traces.
-void bind_trace_edits(py::module_& module, py::class_<Trace>& trace);
-void bind_layout(py::module_& module);
-void bind_dtr_simulator(py::module_& module);
-void bind_order(py::module_& module);
 void bind_scope(py::module_& module);
 void bind_compiled(py::module_& module);
 void bind_attribution(py::module_& module);

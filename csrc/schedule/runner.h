@@ -9,6 +9,7 @@
 
 #include "csrc/engine/program/engine.h"
 #include "csrc/schedule/schedule.h"
+#include "recoup/api.h"
 
 namespace recoup::detail {
 
@@ -66,7 +67,7 @@ class ScheduleRunner final : public ScheduleHooks, public Observer {
     std::vector<std::unique_ptr<StepPlan>> plans;
   };
   [[nodiscard]] Plans take_plans();
-  void set_plans(Plans plans);
+  RECOUP_API void set_plans(Plans plans);
   // Number of ops that a plan has driven.
   [[nodiscard]] std::int64_t driven() const { return driven_; }
 

@@ -13,6 +13,7 @@
 #include "csrc/base/hash.h"
 #include "csrc/engine/base/observer.h"
 #include "csrc/trace/sink.h"
+#include "recoup/api.h"
 
 namespace recoup::detail {
 
@@ -23,7 +24,7 @@ namespace recoup::detail {
 //
 // Must be set as the engine's observer before the engine runs anything, and outlive its last call.
 // The engine reuses ids; a trace numbers its storages and blocks as they appear.
-class TraceRecorder final : public Observer {
+class RECOUP_API TraceRecorder final : public Observer {
  public:
   // Times of steps differ from run to run, so they are recorded only on request.
   enum class Times : std::uint8_t { kNone, kOfSteps };

@@ -13,12 +13,12 @@
 
 #include "recoup/api.h"
 #include "recoup/attribution.h"
+#include "recoup/decision.h"
 #include "recoup/errors.h"
 #include "recoup/options.h"
 #include "recoup/paged.h"
 #include "recoup/policy.h"
 #include "recoup/share.h"
-#include "recoup/simulate.h"
 #include "recoup/stats.h"
 
 namespace recoup {

@@ -6,7 +6,7 @@ from typing import Literal, get_args
 Kind = Literal["evict", "replay", "move", "spill", "fetch"]
 _KINDS: tuple[Kind, ...] = get_args(
     Kind
-)  # in the order of Decision::Kind in include/recoup/simulate.h
+)  # in the order of Decision::Kind in include/recoup/decision.h
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "csrc/engine/base/observer.h"
-#include "recoup/simulate.h"
+#include "recoup/decision.h"
 
 namespace recoup::detail {
 

@@ -156,6 +156,6 @@ class WithoutWaiting {
 
 // The size of the block that Engine::reserve_bounce allocates: 1/256 of the pool, at most 32 MiB.
 // `in_pool`: the budget without the memory that was in use outside before.
-[[nodiscard]] Bytes bounce_size(const Options& options, Bytes in_pool);
+[[nodiscard]] RECOUP_API Bytes bounce_size(const Options& options, Bytes in_pool);
 
 }  // namespace recoup::detail

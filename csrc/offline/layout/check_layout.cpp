@@ -1,7 +1,7 @@
 // check_layout: verifies every promise of a layout in the simplest way. It shares no code with the
 // planners, so that it cannot share their mistakes.
 #include "csrc/base/strings.h"
-#include "recoup/layout.h"
+#include "recoup/offline/layout.h"
 
 namespace recoup {
 namespace {

@@ -7,7 +7,7 @@
 #include <unordered_map>
 
 #include "csrc/base/strings.h"
-#include "recoup/layout.h"
+#include "recoup/offline/layout.h"
 
 namespace recoup {
 namespace {

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "recoup/layout.h"
+#include "recoup/offline/layout.h"
 
 namespace recoup::detail {
 

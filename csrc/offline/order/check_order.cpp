@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "csrc/base/strings.h"
-#include "recoup/order.h"
+#include "recoup/offline/order.h"
 
 namespace recoup {
 namespace {

@@ -1,5 +1,5 @@
 // order_ops: orders each step separately and concatenates the steps.
-#include "recoup/order.h"
+#include "recoup/offline/order.h"
 
 #include <algorithm>
 #include <array>

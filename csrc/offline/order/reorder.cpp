@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "csrc/trace/event_traits.h"
-#include "recoup/order.h"
+#include "recoup/offline/order.h"
 
 namespace recoup {
 namespace {

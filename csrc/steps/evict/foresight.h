@@ -10,6 +10,7 @@
 
 #include "csrc/steps/evict/planner_thread.h"
 #include "csrc/steps/track/step_tracker.h"
+#include "recoup/api.h"
 
 namespace recoup::detail {
 
@@ -35,7 +36,7 @@ namespace recoup::detail {
 //
 // Must be set as the engine's victim plan and observer before the engine runs anything. Its
 // list of observers is the recorder of the running step, or empty.
-class Foresight final : public StepTracker, public VictimPlan {
+class RECOUP_API Foresight final : public StepTracker, public VictimPlan {
  public:
   // Costs of the last steps, each relative to the cost of the step's ops.
   class RecentCosts {

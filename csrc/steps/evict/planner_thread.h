@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "csrc/steps/evict/planner.h"
+#include "recoup/api.h"
 
 namespace recoup::detail {
 
@@ -41,7 +42,7 @@ class PlannerThread {
   // The result; nullopt until it is available. Throws what planning threw.
   [[nodiscard]] std::optional<Found> take();
   // Stops the task and waits for it, at most as long as one replay of a simulation takes.
-  void cancel() noexcept;
+  RECOUP_API void cancel() noexcept;
   // Cancels when the process exits, even while other threads call methods. No task starts
   // afterwards.
   void stop_for_good() noexcept;

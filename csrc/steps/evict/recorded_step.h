@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "csrc/engine/program/engine.h"
-#include "csrc/simulate/simulator.h"
+#include "csrc/simulator/simulator.h"
 #include "csrc/steps/track/step_log.h"
 #include "csrc/trace/recorder.h"
 #include "csrc/trace/sink.h"

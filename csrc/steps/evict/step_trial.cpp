@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "csrc/simulate/simulator.h"
+#include "csrc/simulator/simulator.h"
 #include "csrc/steps/evict/cancelled.h"
 
 namespace recoup::detail {

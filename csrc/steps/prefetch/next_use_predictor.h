@@ -15,6 +15,7 @@
 #include "csrc/steps/prefetch/spill_forecast.h"
 #include "csrc/steps/track/period_finder.h"
 #include "csrc/steps/track/step_tracker.h"
+#include "recoup/api.h"
 
 namespace recoup::detail {
 
@@ -31,7 +32,7 @@ namespace recoup::detail {
 // when no mark came for twice the least number of ops between two marks.
 //
 // Must be set as the engine's forecast and observer before the engine runs anything.
-class NextUsePredictor final : public StepTracker, public UseForecast {
+class RECOUP_API NextUsePredictor final : public StepTracker, public UseForecast {
  public:
   // The engine must outlive it.
   explicit NextUsePredictor(const Engine& engine);
@@ -111,7 +112,7 @@ class NextUsePredictor final : public StepTracker, public UseForecast {
 
 // Whether a run with these options has a NextUsePredictor, or a Foresight. Plans do not cover a
 // spill tier, so it never has both.
-[[nodiscard]] bool has_next_use_predictor(const Options& options);
-[[nodiscard]] bool has_foresight(const Options& options);
+[[nodiscard]] RECOUP_API bool has_next_use_predictor(const Options& options);
+[[nodiscard]] RECOUP_API bool has_foresight(const Options& options);
 
 }  // namespace recoup::detail

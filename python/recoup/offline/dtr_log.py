@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from recoup import _C
+from recoup.offline import _C
 from recoup.offline.trace_names import is_dtr_log
 from recoup.offline.traces import Trace
 

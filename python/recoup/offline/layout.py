@@ -13,9 +13,9 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from recoup import _C
 from recoup._memory.sizes import check_whole, parse_bytes
 from recoup._reporting.files import utf8_name
+from recoup.offline import _C
 
 __all__ = ["Buffer", "Layout", "Op", "Planner", "plan", "planners", "read_csv"]
 

@@ -12,7 +12,7 @@ Example::
 
 from dataclasses import dataclass, field
 
-from recoup import _C
+from recoup.offline import _C
 
 __all__ = ["Choice", "Order", "long_life_rules", "traversals"]
 

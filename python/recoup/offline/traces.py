@@ -7,13 +7,14 @@ from typing import Any, Literal
 
 import torch
 
-from recoup import _C
+import recoup
 from recoup._memory.sizes import MOST_BYTES, check_whole, parse_bytes
 from recoup._reporting.files import utf8_name
 from recoup._reporting.moments import Moment
 from recoup.decisions import Decision
 from recoup.engine_options import engine_options
 from recoup.hints import hint_keywords
+from recoup.offline import _C
 from recoup.offline.layout import Buffer, Op
 from recoup.offline.lifetimes import Lifetimes
 from recoup.offline.order import Order
@@ -211,7 +212,7 @@ def _how(options: SimulationOptions) -> dict[str, Any]:
     }
 
 
-def _engine_options(budget_bytes: int, options: SimulationOptions) -> _C.Options:
+def _engine_options(budget_bytes: int, options: SimulationOptions) -> recoup._C.Options:
     check_budget(budget_bytes)
     if not isinstance(options, SimulationOptions):
         raise TypeError(

@@ -5,7 +5,7 @@
 #include <random>
 #include <set>
 
-#include "csrc/offline/dtr_simulator/neighborhood.h"
+#include "csrc/offline/dtr/neighborhood.h"
 
 namespace recoup::detail {
 namespace {

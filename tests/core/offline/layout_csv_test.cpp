@@ -3,7 +3,7 @@
 
 #include <sstream>
 
-#include "recoup/layout.h"
+#include "recoup/offline/layout.h"
 
 namespace recoup {
 namespace {

@@ -1,7 +1,7 @@
 // In-place outputs, and the independent checker of layouts.
 #include <gtest/gtest.h>
 
-#include "recoup/layout.h"
+#include "recoup/offline/layout.h"
 #include "tests/core/support/layout_instances.h"
 
 namespace recoup {

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "recoup/layout.h"
+#include "recoup/offline/layout.h"
 #include "tests/core/support/layout_instances.h"
 
 namespace recoup {

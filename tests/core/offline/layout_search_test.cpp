@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "csrc/offline/layout/tree_search.h"
-#include "recoup/layout.h"
+#include "recoup/offline/layout.h"
 #include "tests/core/support/layout_instances.h"
 #include "tests/core/support/seeds.h"
 

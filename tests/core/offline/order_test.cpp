@@ -1,6 +1,6 @@
 // Orders of a trace's ops: hand-written examples, and random traces compared with the checker and a
 // simple bound.
-#include "recoup/order.h"
+#include "recoup/offline/order.h"
 
 #include <gtest/gtest.h>
 

@@ -11,9 +11,10 @@
 #include <utility>
 
 #include "csrc/engine/base/decisions.h"
-#include "csrc/simulate/simulator.h"
+#include "csrc/simulator/simulator.h"
 #include "csrc/trace/recorder.h"
 #include "csrc/trace/sink.h"
+#include "recoup/offline/traces.h"
 #include "tests/core/support/disturbed_steps.h"
 #include "tests/core/support/recorded_steps.h"
 #include "tests/core/support/seeds.h"

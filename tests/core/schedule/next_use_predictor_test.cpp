@@ -8,7 +8,7 @@
 
 #include "csrc/engine/base/decisions.h"
 #include "csrc/engine/base/observers.h"
-#include "csrc/simulate/simulator.h"
+#include "csrc/simulator/simulator.h"
 #include "csrc/steps/prefetch/copy_load.h"
 #include "tests/core/support/engine_contract.h"
 #include "tests/core/support/recorded_steps.h"

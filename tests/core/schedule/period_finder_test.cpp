@@ -11,7 +11,7 @@
 #include "csrc/base/hash.h"
 #include "csrc/engine/base/decisions.h"
 #include "csrc/engine/base/observers.h"
-#include "csrc/simulate/simulator.h"
+#include "csrc/simulator/simulator.h"
 #include "csrc/steps/prefetch/next_use_predictor.h"
 #include "csrc/trace/recorder.h"
 #include "csrc/trace/sink.h"

@@ -8,7 +8,7 @@
 #include "csrc/engine/base/decisions.h"
 #include "csrc/engine/base/observers.h"
 #include "csrc/schedule/runner.h"
-#include "csrc/simulate/simulator.h"
+#include "csrc/simulator/simulator.h"
 #include "csrc/trace/recorder.h"
 #include "csrc/trace/sink.h"
 #include "tests/core/support/disturbed_steps.h"

@@ -9,7 +9,7 @@
 #include <random>
 #include <string>
 
-#include "recoup/layout.h"
+#include "recoup/offline/layout.h"
 
 namespace recoup {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "csrc/trace/sink.h"
-#include "recoup/simulate.h"
+#include "recoup/offline/traces.h"
 #include "tests/core/support/seeds.h"
 
 namespace recoup::detail {

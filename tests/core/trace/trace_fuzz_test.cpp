@@ -8,10 +8,10 @@
 
 #include "csrc/trace/graph.h"
 #include "csrc/trace/step.h"
-#include "recoup/layout.h"
-#include "recoup/order.h"
+#include "recoup/offline/layout.h"
+#include "recoup/offline/order.h"
+#include "recoup/offline/traces.h"
 #include "recoup/policy.h"
-#include "recoup/simulate.h"
 #include "tests/core/support/order_trace.h"
 #include "tests/core/support/recorded_trace.h"
 #include "tests/core/support/trace_bytes.h"

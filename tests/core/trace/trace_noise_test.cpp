@@ -8,8 +8,8 @@
 #include <stdexcept>
 #include <vector>
 
-#include "csrc/simulate/noise.h"
-#include "recoup/simulate.h"
+#include "csrc/simulator/noise.h"
+#include "recoup/offline/traces.h"
 #include "tests/core/support/engine_contract.h"
 #include "tests/core/support/recorded_steps.h"
 

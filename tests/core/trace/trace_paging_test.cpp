@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "csrc/trace/sink.h"
-#include "recoup/simulate.h"
+#include "recoup/offline/traces.h"
 
 namespace recoup::detail {
 namespace {

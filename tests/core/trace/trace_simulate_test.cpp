@@ -7,10 +7,10 @@
 
 #include "csrc/engine/base/decisions.h"
 #include "csrc/engine/base/observers.h"
-#include "csrc/simulate/simulator.h"
+#include "csrc/simulator/simulator.h"
 #include "csrc/trace/recorder.h"
+#include "recoup/offline/traces.h"
 #include "recoup/policy.h"
-#include "recoup/simulate.h"
 #include "tests/core/support/engine_program.h"
 #include "tests/core/support/seeds.h"
 

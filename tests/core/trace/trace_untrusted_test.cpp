@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <functional>
 
-#include "recoup/simulate.h"
+#include "recoup/offline/traces.h"
 #include "recoup/trace.h"
 #include "tests/core/support/memory_growth.h"
 #include "tests/core/support/trace_bytes.h"

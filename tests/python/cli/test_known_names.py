@@ -4,8 +4,8 @@ import runpy
 from pathlib import Path
 
 import recoup
-from recoup import _C, known_names
-from recoup.offline import layout
+from recoup import known_names
+from recoup.offline import _C, layout
 
 TOOL = Path(__file__).parents[3] / "tools" / "known_names.py"
 

@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 import recoup
-from recoup import _C
 from recoup._memory.sizes import parse_bytes, short_size
 from recoup.commands.suggest.output import notes_of
+from recoup.offline import _C
 from recoup.offline.overheads import Overheads
 from recoup.offline.suggestions import Prediction, Predictor, knee_of, steady_step, suggest
 from recoup.offline.tier_use import DEFAULT_SPEED, SPEEDS, tier_use

@@ -7,9 +7,8 @@ import pytest
 
 import recoup
 from command import refused
-from recoup import _C
 from recoup.commands.cli import main
-from recoup.offline import layout
+from recoup.offline import _C, layout
 from recoup.offline.in_place import base_name, place_of_output
 from shared_data import SHARED
 

@@ -11,7 +11,7 @@ import pytest
 
 import recoup
 from command import cli, cli_here, refused
-from recoup import _C
+from recoup.offline import _C
 from recoup.offline.graph import Graph, graph_of
 from recoup.offline.optimum import optimum
 from recoup.offline.optimum_model import with_scope_exit

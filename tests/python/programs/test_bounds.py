@@ -7,7 +7,7 @@ import pytest
 
 import recoup
 from command import cli_here, refused
-from recoup import _C
+from recoup.offline import _C
 from shared_data import SHARED
 
 # As in the DTR authors' simulator: bytes only, and every candidate is scored.

@@ -26,15 +26,20 @@ cmake_minimum_required(VERSION 3.22)
 project(sizes LANGUAGES CXX)
 find_package(recoup 0.1 REQUIRED)
 add_executable(sizes sizes.cpp)
-target_link_libraries(sizes PRIVATE recoup::torch)
+target_link_libraries(sizes PRIVATE recoup::offline)
 """
-# Linking recoup::torch suffices for all headers, and for a main that does not call PyTorch.
-HEADERS = sorted(path.name for path in (ROOT / "include/recoup").iterdir())
+# Linking recoup::offline suffices for all headers, and for a main that does not call PyTorch.
+HEADERS = sorted(
+    path.relative_to(ROOT / "include").as_posix() for path in (ROOT / "include").rglob("*.h")
+)
 PROGRAM = """
 #include <iostream>
 {headers}
-int main() {{ std::cout << recoup::to_string(recoup::Bytes(1536)) << std::endl; }}
-""".format(headers="\n".join(f"#include <recoup/{name}>" for name in HEADERS if name != "torch.h"))
+int main() {{
+  std::cout << recoup::to_string(recoup::Bytes(1536)) << std::endl;
+  return recoup::planners().empty();
+}}
+""".format(headers="\n".join(f"#include <{name}>" for name in HEADERS if name != "recoup/torch.h"))
 
 # Compiles nothing: shows the result of find_package.
 ASKS = """
@@ -142,7 +147,7 @@ def test_an_installed_build_finds_the_pytorch_of_python(prefix: Path, tmp_path: 
 def test_an_installed_build_has_no_python_files(prefix: Path) -> None:
     assert {path.name for path in prefix.iterdir()} == {"include", "lib"}
     found = {path.relative_to(prefix).as_posix() for path in prefix.rglob("*") if path.is_file()}
-    assert "lib/librecoup_torch.so" in found
+    assert {"lib/librecoup_torch.so", "lib/librecoup_offline.so"} <= found
     assert "lib/cmake/recoup/recoup-config.cmake" in found
 
 
@@ -204,6 +209,8 @@ def test_the_package_can_be_moved(site: Path) -> None:
     for path in configs:
         text = path.read_text("utf-8")
         assert not [place for place in (ROOT, TORCH, site, "/tmp/") if str(place) in text]
-    for path in [package / "lib/librecoup_torch.so", *package.glob("_C*.so")]:
+    libraries = [*package.rglob("*.so")]
+    assert len(libraries) == 4
+    for path in libraries:
         (places,) = re.findall(r"\(RUNPATH\).*\[(.*)\]", run("readelf", "-d", path))
         assert all(place.startswith("$ORIGIN") for place in places.split(":"))

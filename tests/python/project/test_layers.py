@@ -17,6 +17,9 @@ GOOD_TREE = {
     "csrc/engine/program/engine.cpp": (
         '// #include "csrc/torch/calls/handler.h"\n#include "csrc/pool/pool.h"\n'
     ),
+    "include/recoup/offline/order.h": '#include "recoup/types.h"\n',
+    "csrc/offline/order/order.cpp": '#include "recoup/offline/order.h"\n',
+    "csrc/offline/python/order.cpp": '#include <Python.h>\n#include "csrc/python/module.h"\n',
     "csrc/torch/calls/handler.cpp": '#include <c10/core/Storage.h>\n#include "recoup/torch.h"\n',
     "csrc/python/module.cpp": '#include <Python.h>\n#include "csrc/engine/program/engine.h"\n',
     "tests/core/base/pool_test.cpp": '#include <gtest/gtest.h>\n#include "csrc/pool/pool.h"\n',
@@ -25,7 +28,7 @@ GOOD_TREE = {
     "python/recoup/run.py": (
         "from typing import TYPE_CHECKING\n"
         "if TYPE_CHECKING:\n    from recoup.offline.traces import Trace\n"
-        "def read():\n    from recoup.offline.traces import Trace\n"
+        "def read():\n    from recoup.commands import cli\n"
     ),
     "python/recoup/offline/traces.py": "import recoup\nfrom ..run import Run\n",
     "python/recoup/bench/trial.py": "from recoup.bench.nets import net\n",
@@ -58,7 +61,10 @@ def test_good_tree_passes(tmp_path: Path) -> None:
         ("csrc/pool/bad.h", '"../engine/program/engine.cpp"', "csrc/engine"),
         ("include/recoup/bad.h", '"csrc/base/check.h"', "csrc/base"),
         ("csrc/torch/calls/bad.h", '"csrc/python/module.h"', "csrc/python"),
-        ("csrc/torch/calls/bad.h", '"csrc/offline/layout/layout.h"', "offline tools"),
+        ("csrc/torch/calls/bad.h", '"csrc/offline/layout/layout.h"', "csrc/offline/layout"),
+        ("csrc/python/bad.h", '"recoup/offline/order.h"', "include/recoup/offline"),
+        ("csrc/simulator/bad.h", '"csrc/offline/dtr/state.h"', "csrc/offline/dtr"),
+        ("include/recoup/bad.h", '"recoup/offline/order.h"', "include/recoup/offline"),
         ("csrc/offline/order/bad.h", '"csrc/torch/calls/handler.h"', "csrc/torch"),
         ("csrc/engine/base/bad.cpp", "<ATen/ATen.h>", "ATen/ATen.h"),
         ("csrc/engine/base/bad.cpp", '"recoup/torch.h"', "include/recoup/torch.h"),
@@ -90,6 +96,7 @@ def test_bad_include_fails_and_is_named(
         ("bad.py", "from recoup.commands.cli import main", "recoup.commands"),
         ("bad.py", "from .bench import trial", "recoup.bench"),
         ("bad.py", "from . import bench", "recoup.bench"),
+        ("bad.py", "def f(): from recoup.offline import traces", "recoup.offline"),
         ("__init__.py", "if torch:  from recoup.offline import traces", "recoup.offline"),
         ("offline/bad.py", "from recoup.commands import tables", "recoup.commands"),
         ("offline/bad.py", "from ..bench import trial", "recoup.bench"),

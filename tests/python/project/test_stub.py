@@ -5,22 +5,25 @@ import subprocess
 import sys
 from pathlib import Path
 
-STUB = Path(__file__).parents[3] / "python" / "recoup" / "_C.pyi"
+import pytest
+
+PACKAGE = Path(__file__).parents[3] / "python"
 
 Signature = tuple[str, ...]
 
 
-def test_stub_and_module_agree(tmp_path: Path) -> None:
-    # Loads torch first, as recoup does; main() runs as in `pybind11-stubgen recoup._C`.
+@pytest.mark.parametrize("module", ["recoup._C", "recoup.offline._C"])
+def test_stub_and_module_agree(tmp_path: Path, module: str) -> None:
+    # Loads torch first, as recoup does; main() runs as in `pybind11-stubgen MODULE`.
     generate = "import torch, pybind11_stubgen; pybind11_stubgen.main()"
     subprocess.run(
-        [sys.executable, "-c", generate, "recoup._C", "-o", str(tmp_path), "--exit-code"],
+        [sys.executable, "-c", generate, module, "-o", str(tmp_path), "--exit-code"],
         check=True,
         capture_output=True,
         text=True,
     )
-    generated = tmp_path / "recoup" / "_C.pyi"
-    assert interface(generated.read_text()) == interface(STUB.read_text())
+    stub = Path(*module.split(".")).with_suffix(".pyi")
+    assert interface((tmp_path / stub).read_text()) == interface((PACKAGE / stub).read_text())
 
 
 def interface(source: str) -> dict[str, object]:

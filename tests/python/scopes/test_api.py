@@ -108,6 +108,42 @@ def test_import_loads_no_offline_tools() -> None:
     assert python(script) == "set()\n"
 
 
+TRAIN = """
+import atexit, sys, torch
+
+def loaded():
+    modules = [name for name in sys.modules if name.startswith("recoup.offline")]
+    return modules + [line for line in open("/proc/self/maps") if "offline" in line]
+
+def train():
+    model = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(8)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(4):
+        model(torch.ones(256, 64)).sum().backward()
+        optimizer.step()
+"""
+
+
+def test_a_run_in_a_budget_loads_no_offline_tools(tmp_path: Path) -> None:
+    runs = f"""
+import recoup
+for policy in recoup.policies():
+    options = {{"trace": {str(tmp_path / "t.rtrace")!r}, "profile": "modules"}}
+    with recoup.budget("900KiB", policy=policy.name, **options) as run:
+        train()
+    print(run.stats().evictions > 0)
+    run.report()
+print(loaded())
+recoup.layout.planners()
+print("librecoup_offline" in str(loaded()))
+"""
+    assert python(TRAIN + runs) == "True\n" * len(recoup.policies()) + "[]\nTrue\n"
+    at_exit = "atexit.register(lambda: print(loaded()))\n"
+    (tmp_path / "script.py").write_text(f"{TRAIN}train()\n{at_exit}")
+    result = cli("run", "--budget", "900KiB", "--report", "run.html", "script.py", cwd=tmp_path)
+    assert (result.returncode, result.stdout) == (0, "[]\n"), result.stderr
+
+
 def test_offline_names_are_loaded_on_access() -> None:
     names = {*recoup.__all__, "layout"}
     assert names <= set(dir(recoup))

@@ -5,10 +5,9 @@ import itertools
 import pytest
 
 import recoup
-from recoup import _C
 from recoup._memory.sizes import format_bytes, missing_unit, parse_bytes
 from recoup.bench.flat_options import split
-from recoup.offline import layout
+from recoup.offline import _C, layout
 
 UNITS = {
     "B": 1,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import recoup
-from recoup import _C
+from recoup.offline import _C
 from recoup.offline.optimum import optimum
 from test_spill import train
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from recoup.offline.dtr_simulator import DtrProgram
+from recoup.offline.dtr import DtrProgram
 from recoup.offline.traces import Simulation
 from shared_data import SHARED
 

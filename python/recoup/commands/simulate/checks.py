@@ -10,7 +10,6 @@ from recoup._memory.sizes import MOST_BYTES, parse_bytes, percent_range
 from recoup.commands.argument_types import check_choice
 from recoup.commands.budget_arguments import check_spill_options, check_tuning, flag_of
 from recoup.known_names import names, policy_names
-from recoup.offline.trace_names import is_dtr_log
 
 ANY_PEAK = 1 << 40
 """A stand-in for the peak of a trace that is not read yet, for `parse_budgets`."""
@@ -86,6 +85,8 @@ def _choose_policies(options: argparse.Namespace) -> None:
 
 
 def _check_preset(options: argparse.Namespace) -> None:
+    from recoup.offline.trace_names import is_dtr_log
+
     if not is_dtr_log(options.trace):
         options.fail(
             f"--preset dtr needs a log of the DTR authors (.log, .log.gz); got {options.trace}"

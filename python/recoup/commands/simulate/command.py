@@ -18,8 +18,8 @@ from recoup.commands.exit_codes import NOT_WRITTEN
 from recoup.commands.simulate.checks import Case, parse_budgets
 from recoup.commands.simulate.output import print_table
 from recoup.commands.simulate.picture import Row, draw_plot
+from recoup.offline.dtr import DtrProgram
 from recoup.offline.dtr_log import read_any_trace
-from recoup.offline.dtr_simulator import DtrProgram
 from recoup.offline.in_threads import in_threads
 from recoup.offline.optimum import Optimum, optimum
 from recoup.offline.traces import Trace

@@ -47,7 +47,7 @@ EXCEPTIONS = [
     Exempt(r"recoup/scope\.py", "(are|is) for budgets of the CPU", _GPU),
     Exempt(r"recoup/_patching/outside\.py", "a CUDA graph exists", _GPU),
     Exempt(r"recoup/_memory/shares\.py", "are free or reserved by PyTorch", _GPU),
-    Exempt(r"csrc/offline/simulate/simulate\.cpp", "in use on the device before", _GPU),
+    Exempt(r"csrc/offline/traces/traces\.cpp", "in use on the device before", _GPU),
     Exempt(
         r"csrc/(disk/|torch/storages/tensor_device\.cpp)",
         "temporary files|cannot be|cannot write|could not be written|cannot take|does not respond|"
@@ -128,7 +128,7 @@ EXCEPTIONS = [
         _RARE,
     ),
     Exempt(
-        r"picture\.py|recoup/(_reporting/page_data|words|rows)\.py|csrc/python/trace_module\.cpp",
+        r"picture\.py|recoup/(_reporting/page_data|words|rows)\.py|csrc/offline/python/trace_module\.cpp",
         "",
         _TEXT,
     ),

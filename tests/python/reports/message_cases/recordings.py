@@ -30,7 +30,7 @@ fills().reordered([0, 2, 1])
 asks().reordered([2, 0, 1])
 recoup.offline.optimum.optimum(trace(), 1 << 20, time_limit=0)
 recoup.offline.optimum_steady.steady_bound(trace(), 1, None, share=2)
-recoup._C.TraceBuilder().add_event("nothing", 0, 0)
+recoup.offline._C.TraceBuilder().add_event("nothing", 0, 0)
 recoup.offline.trace_steps.changed(trace(), op_copies=[])
 recoup.Trace.read("not-there.rtrace")
 trace().write("no/such/folder.rtrace")
@@ -46,34 +46,34 @@ print(lost.simulate(4096, recoup.SimulationOptions(small_result_bytes=0)).reason
 """)
 
 DTR = programs("""
-program = recoup._C.DtrProgram()
+program = recoup.offline._C.DtrProgram()
 program.add_constant(-1)
 ---
-program = recoup._C.DtrProgram()
+program = recoup.offline._C.DtrProgram()
 program.hold(3)
 ---
-program = recoup._C.DtrProgram()
+program = recoup.offline._C.DtrProgram()
 a = program.add_constant(64)
 program.release(a)
 program.release(a)
 ---
-program = recoup._C.DtrProgram()
+program = recoup.offline._C.DtrProgram()
 program.add_op("f", -1, [program.add_constant(64)], [])
 ---
-program = recoup._C.DtrProgram()
+program = recoup.offline._C.DtrProgram()
 program.add_op("f", 1, [program.add_constant(64)], [(64, 7)])
 ---
-program = recoup._C.DtrProgram()
+program = recoup.offline._C.DtrProgram()
 program.add_op("f", 1, [program.add_constant(64)], [(-5, -1)])
 ---
-program = recoup._C.DtrProgram()
+program = recoup.offline._C.DtrProgram()
 program.add_op("f", 1, [program.add_constant(64)], [(5, 0)])
 ---
-program = recoup._C.DtrProgram()
+program = recoup.offline._C.DtrProgram()
 program.add_constant(64)
 print(program.simulate(policy="dtr", budget_bytes=10, max_time_ratio=2.0)["reason"])
 ---
-program = recoup._C.DtrProgram()
+program = recoup.offline._C.DtrProgram()
 program.simulate(policy="none", budget_bytes=10, max_time_ratio=2.0)
 """)
 
