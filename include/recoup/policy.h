@@ -224,7 +224,7 @@ struct PolicyInfo {
   bool simulated_only = false;                  // needs knowledge that a live run does not have
   ScheduleKind schedule = ScheduleKind::kNone;  // schedule that drives training steps
   bool foresees = false;  // lists of evictions are planned for steps that repeat:
-                          // docs/research/foresight.md
+                          // docs/maintainers/foresight.md
   // Whether the score is cost / (size * staleness) or cost / (size * sqrt(staleness)), so that
   // PolicyOptions::kinetic is possible.
   bool has_order = false;
