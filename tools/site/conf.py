@@ -53,9 +53,9 @@ OTHER_PAGES = [
 def add_generated_parts(app: Sphinx, name: str, text: list[str]) -> None:
     """Adds the navigation to pages that list others, and the headers to the reference of C++."""
     if name == "tools/site/cpp":
-        for header in sorted((ROOT / "include" / "recoup").glob("*.h")):
+        for header in sorted((ROOT / "include").rglob("*.h")):
             directive = f"```{{doxygenfile}} {header.name}\n:project: {project}\n```"
-            text[0] += f"\n## recoup/{header.name}\n{directive}\n"
+            text[0] += f"\n## {header.relative_to(ROOT / 'include')}\n{directive}\n"
     elif name == root_doc or f"/{name}" in FIRST_PAGES:
         pages = "\n".join([*FIRST_PAGES, *OTHER_PAGES]) if name == root_doc else "*"
         text[0] += f"\n```{{toctree}}\n:hidden:\n:glob:\n\n{pages}\n```\n"
