@@ -42,9 +42,9 @@ class WatchedView final : public PolicyView {
 
 }  // namespace
 
-EvictionPlan EvictionPolicy::plan(const PolicyView& view, const RoomRequest& request) {
+Victims EvictionPolicy::plan(const PolicyView& view, const RoomRequest& request) {
   const WatchedView watched(view);
-  EvictionPlan plan = do_plan(watched, request);
+  Victims plan = do_plan(watched, request);
   ++work_.plans;
   work_.visited += static_cast<std::int64_t>(watched.visited().size());
 

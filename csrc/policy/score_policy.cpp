@@ -32,7 +32,7 @@ ScorePolicy::Bound ScorePolicy::bound(const Candidate& candidate, Nanoseconds ar
   return {rank(candidate, cost, now), cost, &candidate};
 }
 
-EvictionPlan ScorePolicy::do_plan(const PolicyView& view, const RoomRequest& /*request*/) {
+Victims ScorePolicy::do_plan(const PolicyView& view, const RoomRequest& /*request*/) {
   if (kinetic_) {
     return plan_in_order(view);
   }
@@ -75,7 +75,7 @@ EvictionPlan ScorePolicy::do_plan(const PolicyView& view, const RoomRequest& /*r
   return plan_for(*best);
 }
 
-EvictionPlan ScorePolicy::plan_in_order(const PolicyView& view) {
+Victims ScorePolicy::plan_in_order(const PolicyView& view) {
   if (view.candidate_count() == 0) {
     return {};
   }

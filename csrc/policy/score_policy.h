@@ -47,10 +47,10 @@ class ScorePolicy : public EvictionPolicy {
     const Candidate* candidate;
   };
 
-  EvictionPlan do_plan(const PolicyView& view, const RoomRequest& request) final;
-  EvictionPlan plan_in_order(const PolicyView& view);
+  Victims do_plan(const PolicyView& view, const RoomRequest& request) final;
+  Victims plan_in_order(const PolicyView& view);
   std::optional<Rank> first_in_order(const PolicyView& view, Bytes smallest);
-  [[nodiscard]] EvictionPlan plan_for(const Bound& first) const {
+  [[nodiscard]] Victims plan_for(const Bound& first) const {
     return {.victims = {first.rank.id}, .by = get_back(*first.candidate, first.cost)};
   }
   Bound bound(const Candidate& candidate, Nanoseconds around, Tick now);

@@ -17,13 +17,13 @@
 namespace recoup::detail {
 namespace {
 
-std::int64_t cost_of(const CompactionPlan& plan, std::int64_t a_move) {
+std::int64_t cost_of(const Compaction& plan, std::int64_t a_move) {
   return plan.moved.count() + static_cast<std::int64_t>(plan.moves.size()) * a_move;
 }
 
 // Slides the movable pieces of [begin, end) together at the low end.
-CompactionPlan slide_window(const std::vector<Piece>& layout, std::size_t begin, std::size_t end) {
-  CompactionPlan plan;
+Compaction slide_window(const std::vector<Piece>& layout, std::size_t begin, std::size_t end) {
+  Compaction plan;
   std::int64_t to = layout[begin].offset;
   for (std::size_t i = begin; i < end; ++i) {
     const Piece& piece = layout[i];
@@ -41,8 +41,8 @@ CompactionPlan slide_window(const std::vector<Piece>& layout, std::size_t begin,
 
 // The cheapest slide of a window that holds `size` free bytes. A window reaches from one free piece
 // to another, with no immovable piece between.
-std::optional<CompactionPlan> cheapest_slide(const std::vector<Piece>& layout, std::int64_t size,
-                                             std::int64_t a_move) {
+std::optional<Compaction> cheapest_slide(const std::vector<Piece>& layout, std::int64_t size,
+                                         std::int64_t a_move) {
   std::size_t begin = 0;
   std::int64_t free = 0;
   std::int64_t cost = 0;
@@ -78,8 +78,8 @@ using Holes = CompactionScratch::Holes;
 using MoveWindow = CompactionScratch::Window;
 
 // Finds a hole outside [begin, end) for each movable piece inside: largest first, best fit.
-std::optional<CompactionPlan> relocate_window(const std::vector<Piece>& layout, std::size_t begin,
-                                              std::size_t end, CompactionScratch& scratch) {
+std::optional<Compaction> relocate_window(const std::vector<Piece>& layout, std::size_t begin,
+                                          std::size_t end, CompactionScratch& scratch) {
   const std::int64_t low = layout[begin].offset;
   const std::int64_t high = layout[end - 1].offset + layout[end - 1].size;
   std::vector<const Piece*>& leaving = scratch.leaving;
@@ -97,7 +97,7 @@ std::optional<CompactionPlan> relocate_window(const std::vector<Piece>& layout, 
   }
   Holes& holes = scratch.holes;
   holes = scratch.all_holes;
-  CompactionPlan plan;
+  Compaction plan;
   for (const Piece* piece : leaving) {
     auto hole = holes.lower_bound(piece->size);
     while (hole != holes.end() && hole->second >= low && hole->second < high) {
@@ -150,9 +150,9 @@ void find_windows(const std::vector<Piece>& layout, std::int64_t size, std::int6
 
 // Tries windows in order of cost. Stops after a fixed number of tries: the remaining windows are
 // the expensive ones.
-std::optional<CompactionPlan> cheapest_relocation(const std::vector<Piece>& layout,
-                                                  std::int64_t size, std::int64_t a_move,
-                                                  std::int64_t limit, CompactionScratch& scratch) {
+std::optional<Compaction> cheapest_relocation(const std::vector<Piece>& layout, std::int64_t size,
+                                              std::int64_t a_move, std::int64_t limit,
+                                              CompactionScratch& scratch) {
   constexpr std::size_t kTries = 64;
   scratch.all_holes.clear();
   for (const Piece& piece : layout) {
@@ -176,7 +176,7 @@ std::optional<CompactionPlan> cheapest_relocation(const std::vector<Piece>& layo
 }
 
 // The layout after a plan, with free neighbors merged.
-std::vector<Piece> after(const std::vector<Piece>& layout, const CompactionPlan& plan) {
+std::vector<Piece> after(const std::vector<Piece>& layout, const Compaction& plan) {
   std::map<BlockId, std::int64_t> moved;
   for (const Move& move : plan.moves) {
     moved[move.block] = move.to.count();
@@ -228,12 +228,12 @@ std::vector<Piece> after(const std::vector<Piece>& layout, const CompactionPlan&
 
 }  // namespace
 
-CompactionPlan slide_all(const std::vector<Piece>& layout) {
-  CompactionPlan plan;
+Compaction slide_all(const std::vector<Piece>& layout) {
+  Compaction plan;
   std::size_t begin = 0;
   const auto flush = [&](std::size_t end) {
     if (begin < end) {
-      CompactionPlan part = slide_window(layout, begin, end);
+      Compaction part = slide_window(layout, begin, end);
       plan.moves.insert(plan.moves.end(), part.moves.begin(), part.moves.end());
       plan.moved += part.moved;
     }
@@ -249,10 +249,10 @@ CompactionPlan slide_all(const std::vector<Piece>& layout) {
   return plan;
 }
 
-std::optional<CompactionPlan> cheapest_window(const std::vector<Piece>& layout, std::int64_t size,
-                                              std::int64_t a_move, std::int64_t limit,
-                                              CompactionScratch& scratch) {
-  std::optional<CompactionPlan> slide = cheapest_slide(layout, size, a_move);
+std::optional<Compaction> cheapest_window(const std::vector<Piece>& layout, std::int64_t size,
+                                          std::int64_t a_move, std::int64_t limit,
+                                          CompactionScratch& scratch) {
+  std::optional<Compaction> slide = cheapest_slide(layout, size, a_move);
   if (slide && cost_of(*slide, a_move) > limit) {
     slide.reset();
   }
@@ -261,10 +261,10 @@ std::optional<CompactionPlan> cheapest_window(const std::vector<Piece>& layout, 
   return relocation ? std::move(relocation) : std::move(slide);
 }
 
-std::optional<CompactionPlan> slide_and_relocate(const std::vector<Piece>& layout,
-                                                 std::int64_t size, std::int64_t a_move,
-                                                 std::int64_t limit, CompactionScratch& scratch) {
-  CompactionPlan slide = slide_all(layout);
+std::optional<Compaction> slide_and_relocate(const std::vector<Piece>& layout, std::int64_t size,
+                                             std::int64_t a_move, std::int64_t limit,
+                                             CompactionScratch& scratch) {
+  Compaction slide = slide_all(layout);
   const std::int64_t left = limit - cost_of(slide, a_move);
   if (left < 0) {
     return std::nullopt;

@@ -27,7 +27,7 @@ struct Move {
 
 // Moves that leave a free range of the requested size if they are done in order. When a move is
 // done, its `to` range is free, except that it may overlap the old range of the same block.
-struct CompactionPlan {
+struct Compaction {
   std::vector<Move> moves;
   Bytes moved;  // total size of the moved blocks
 };
@@ -53,15 +53,15 @@ struct CompactionScratch {
 // The cost of a move is its bytes plus `a_move`. Plans that cost more than `limit` are rejected.
 //
 // The cheapest slide or relocation of Note [Compaction]; nullopt if none is found.
-std::optional<CompactionPlan> cheapest_window(const std::vector<Piece>& layout, std::int64_t size,
-                                              std::int64_t a_move, std::int64_t limit,
-                                              CompactionScratch& scratch);
+std::optional<Compaction> cheapest_window(const std::vector<Piece>& layout, std::int64_t size,
+                                          std::int64_t a_move, std::int64_t limit,
+                                          CompactionScratch& scratch);
 // The last resort of Note [Compaction].
-std::optional<CompactionPlan> slide_and_relocate(const std::vector<Piece>& layout,
-                                                 std::int64_t size, std::int64_t a_move,
-                                                 std::int64_t limit, CompactionScratch& scratch);
+std::optional<Compaction> slide_and_relocate(const std::vector<Piece>& layout, std::int64_t size,
+                                             std::int64_t a_move, std::int64_t limit,
+                                             CompactionScratch& scratch);
 
 // Slides every movable block as far down as possible.
-CompactionPlan slide_all(const std::vector<Piece>& layout);
+Compaction slide_all(const std::vector<Piece>& layout);
 
 }  // namespace recoup::detail

@@ -102,8 +102,8 @@ class Surroundings {
 
 }  // namespace
 
-std::optional<CompactionPlan> Compactor::plan(Bytes wanted, const Movable& movable, Bytes a_move,
-                                              Bytes limit) {
+std::optional<Compaction> Compactor::plan(Bytes wanted, const Movable& movable, Bytes a_move,
+                                          Bytes limit) {
   RECOUP_CHECK(wanted > Bytes(0));
   const Bytes size = pool_.round_up(wanted);
   // Most plans move about as many bytes as were requested, so the few blocks within that reach are
@@ -135,8 +135,8 @@ std::optional<CompactionPlan> Compactor::plan(Bytes wanted, const Movable& movab
 // immovable, it is excluded and the search is repeated. A cheapest plan under this assumption that
 // turns out to be possible is also the cheapest possible plan. This does not hold after a slide of
 // everything.
-std::optional<CompactionPlan> Compactor::plan_window(Bytes size, const Movable& movable,
-                                                     Bytes a_move, Bytes limit) {
+std::optional<Compaction> Compactor::plan_window(Bytes size, const Movable& movable, Bytes a_move,
+                                                 Bytes limit) {
   constexpr int kRounds = 3;
   std::vector<ValueId> known;  // owners of blocks that are known to be immovable
   const Movable perhaps = [&](ValueId owner) {
@@ -160,8 +160,8 @@ std::optional<CompactionPlan> Compactor::plan_window(Bytes size, const Movable& 
   return search_windows(size, movable, a_move, limit);
 }
 
-std::optional<CompactionPlan> Compactor::search_windows(Bytes size, const Movable& movable,
-                                                        Bytes a_move, Bytes limit) {
+std::optional<Compaction> Compactor::search_windows(Bytes size, const Movable& movable,
+                                                    Bytes a_move, Bytes limit) {
   CompactionScratch& work = scratch_;
   if (limit == kNoLimit) {
     layout_of(pool_, movable, work.layout);
@@ -174,7 +174,7 @@ std::optional<CompactionPlan> Compactor::search_windows(Bytes size, const Movabl
   return cheapest_window(work.layout, size.count(), a_move.count(), limit.count(), work);
 }
 
-CompactionPlan Compactor::plan_slide(const Movable& movable) {
+Compaction Compactor::plan_slide(const Movable& movable) {
   return slide_all(layout_of(pool_, movable, scratch_.layout));
 }
 

@@ -24,18 +24,18 @@ class Compactor {
   // move is its bytes plus `a_move`. Tried in order of cost: slide blocks together between two
   // immovable ones; move the blocks of one window into free blocks elsewhere (best fit, largest
   // first); both. A lower limit makes the search faster. See Note [Compaction] in compaction.cpp.
-  [[nodiscard]] std::optional<CompactionPlan> plan(Bytes size, const Movable& movable,
-                                                   Bytes a_move = Bytes(0), Bytes limit = kNoLimit);
+  [[nodiscard]] std::optional<Compaction> plan(Bytes size, const Movable& movable,
+                                               Bytes a_move = Bytes(0), Bytes limit = kNoLimit);
   // Slides every movable block as far down as possible, in address order.
-  [[nodiscard]] CompactionPlan plan_slide(const Movable& movable);
+  [[nodiscard]] Compaction plan_slide(const Movable& movable);
   // The largest range that would be free if every block with clearable(owner) were removed.
   [[nodiscard]] Bytes largest_window(const Movable& clearable);
 
  private:
-  [[nodiscard]] std::optional<CompactionPlan> plan_window(Bytes size, const Movable& movable,
-                                                          Bytes a_move, Bytes limit);
-  [[nodiscard]] std::optional<CompactionPlan> search_windows(Bytes size, const Movable& movable,
-                                                             Bytes a_move, Bytes limit);
+  [[nodiscard]] std::optional<Compaction> plan_window(Bytes size, const Movable& movable,
+                                                      Bytes a_move, Bytes limit);
+  [[nodiscard]] std::optional<Compaction> search_windows(Bytes size, const Movable& movable,
+                                                         Bytes a_move, Bytes limit);
 
   const Pool& pool_;
   CompactionScratch scratch_;

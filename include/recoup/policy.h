@@ -141,8 +141,8 @@ enum class GetBack : std::uint8_t {
   kReplay,    // evicted, and replayed
 };
 
-// Victims of one plan.
-struct EvictionPlan {
+// The victims of one decision of a policy.
+struct Victims {
   std::vector<ValueId> victims;     // distinct candidates, in the order of eviction
   GetBack by = GetBack::kCheapest;  // how they are to be restored
 };
@@ -188,7 +188,7 @@ class EvictionPolicy {
   // Chooses what to evict next towards `request`, without evicting it. The engine evicts the
   // victims and asks again while the request does not fit. The plan is empty only if there is no
   // candidate. Throws InternalError if the policy's plan is invalid.
-  EvictionPlan plan(const PolicyView& view, const RoomRequest& request);
+  Victims plan(const PolicyView& view, const RoomRequest& request);
 
   // Totals over all plans.
   [[nodiscard]] const SearchWork& work() const noexcept { return work_; }
@@ -198,7 +198,7 @@ class EvictionPolicy {
 
  private:
   // The policy's own choice; plan() checks it.
-  virtual EvictionPlan do_plan(const PolicyView& view, const RoomRequest& request) = 0;
+  virtual Victims do_plan(const PolicyView& view, const RoomRequest& request) = 0;
 };
 
 // Schedules: what a training step keeps, planned from the step before it. While a schedule is

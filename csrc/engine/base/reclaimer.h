@@ -28,7 +28,7 @@ struct Offer {
   // Price of what has been evicted for the request so far, once this step is done.
   Nanoseconds lost;
   // What the reclaimer is going to do. monostate: a wait.
-  std::variant<std::monostate, Evictions, CompactionPlan> plan;
+  std::variant<std::monostate, Evictions, Compaction> plan;
 };
 
 class Reclaimer {

@@ -61,7 +61,7 @@ Evictions Evictor::ask_policy(const RoomRequest& request) {
   return named;
 }
 
-Evictions Evictor::decided(const EvictionPlan& plan) const {
+Evictions Evictor::decided(const Victims& plan) const {
   Evictions evictions;
   evictions.reserve(plan.victims.size());
   for (const ValueId victim : plan.victims) {
@@ -115,7 +115,7 @@ std::optional<Eviction> Evictor::cheaper_replay(const RoomRequest& request,
   const double price = price_per_byte(spilled);
   Hidden hidden(values_);
   while (hidden.count() < kMostHidden && !candidates_.list().empty()) {
-    const EvictionPlan plan = policy_.plan(candidates_, request);
+    const Victims plan = policy_.plan(candidates_, request);
     if (plan.victims.size() != 1) {
       break;
     }

@@ -49,7 +49,7 @@ class Evictor final : public Reclaimer {
  private:
   Evictions plan(const RoomRequest& request);
   Evictions ask_policy(const RoomRequest& request);
-  [[nodiscard]] Evictions decided(const EvictionPlan& plan) const;
+  [[nodiscard]] Evictions decided(const Victims& plan) const;
   [[nodiscard]] Evictions with_spared(Evictions first, const RoomRequest& request);
   [[nodiscard]] Evictions needed_bytes(const Evictions& first, const RoomRequest& request);
   [[nodiscard]] Evictions needed_range(const Evictions& first, const RoomRequest& request);

@@ -15,7 +15,7 @@ Mover::Mover(Context& context, Values& values, Pages& pages)
       pages_(pages),
       compactor_(context.pool) {}
 
-std::optional<CompactionPlan> Mover::plan(Bytes size, Bytes limit) {
+std::optional<Compaction> Mover::plan(Bytes size, Bytes limit) {
   return compactor_.plan(
       size, [this](ValueId owner) { return movable(owner); }, context_.move_price.move_in_bytes(),
       limit);
@@ -54,10 +54,10 @@ std::optional<Offer> Mover::offer(const RoomRequest& request, Nanoseconds lost,
   return Offer{.price = of_moves, .lost = lost, .plan = std::move(*moves)};
 }
 
-void Mover::take(const Offer& offer) { do_moves(std::get<CompactionPlan>(offer.plan)); }
+void Mover::take(const Offer& offer) { do_moves(std::get<Compaction>(offer.plan)); }
 
 // False: a storage refused to move, and the rest of the plan is void.
-bool Mover::do_moves(const CompactionPlan& plan) {
+bool Mover::do_moves(const Compaction& plan) {
   const Timer timer(context_.stats.move_ns);
   return move_all(plan.moves);
 }

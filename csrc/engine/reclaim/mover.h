@@ -40,8 +40,8 @@ class Mover final : public Reclaimer {
   void take(const Offer& offer) override;
 
  private:
-  [[nodiscard]] std::optional<CompactionPlan> plan(Bytes size, Bytes limit);
-  bool do_moves(const CompactionPlan& plan);
+  [[nodiscard]] std::optional<Compaction> plan(Bytes size, Bytes limit);
+  bool do_moves(const Compaction& plan);
   bool move_all(std::span<const Move> moves);
   [[nodiscard]] std::optional<PoolOffset> another_place(BlockId id, Zone zone);
   void poison_old(PoolOffset from, PoolOffset to, Bytes size);

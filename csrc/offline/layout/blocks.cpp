@@ -12,11 +12,11 @@ namespace {
 
 // `range_of` maps a size to the index of its range, from 0 to `ranges` - 1.
 template <class RangeOf>
-LayoutPlacement place_in_blocks(const PlanInput& input, std::size_t ranges, RangeOf range_of) {
+LayoutPlacement place_in_blocks(const LayoutInput& input, std::size_t ranges, RangeOf range_of) {
   std::vector<Units> size;  // by block
   std::vector<std::size_t> block_of;
   std::vector<FreeBlocks> free(ranges);
-  for (const PlanItem& item : input.items) {
+  for (const LayoutItem& item : input.items) {
     const std::size_t block = free[range_of(item.size)].take(item, size.size());
     size.resize(std::max(size.size(), block + 1));
     size[block] = std::max(size[block], item.size);
@@ -37,15 +37,15 @@ LayoutPlacement place_in_blocks(const PlanInput& input, std::size_t ranges, Rang
 
 }  // namespace
 
-LayoutPlacement place_max_block(const PlanInput& input) {
+LayoutPlacement place_max_block(const LayoutInput& input) {
   return place_in_blocks(input, 1, [](Units) { return std::size_t{0}; });
 }
 
 // The lowest range ends at the power of two above the smallest size: sizes from 512 to 4096 bytes
 // give the ranges up to 1024, 2048 and 4096.
-LayoutPlacement place_binary_block(const PlanInput& input) {
+LayoutPlacement place_binary_block(const LayoutInput& input) {
   Units smallest = input.items.empty() ? 1 : input.items.front().size;
-  for (const PlanItem& item : input.items) {
+  for (const LayoutItem& item : input.items) {
     smallest = std::min(smallest, item.size);
   }
   const auto exponent = [](Units size) {  // log2 of the smallest power of two that is >= size

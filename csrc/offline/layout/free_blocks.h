@@ -15,7 +15,7 @@ class FreeBlocks {
  public:
   // Returns the lowest-numbered block that is unused at the item's birth, or `fresh` if there is
   // none. The item occupies the block until its death.
-  std::size_t take(const PlanItem& item, std::size_t fresh) {
+  std::size_t take(const LayoutItem& item, std::size_t fresh) {
     for (; !busy_.empty() && busy_.top().first <= item.lower; busy_.pop()) {
       free_.push(busy_.top().second);
     }

@@ -10,7 +10,7 @@
 
 namespace recoup::detail {
 
-Units height(std::span<const PlanItem> items, std::span<const Units> offsets) {
+Units height(std::span<const LayoutItem> items, std::span<const Units> offsets) {
   Units top = 0;
   for (std::size_t i = 0; i < items.size(); ++i) {
     top = std::max(top, offsets[i] + items[i].size);
@@ -18,7 +18,7 @@ Units height(std::span<const PlanItem> items, std::span<const Units> offsets) {
   return top;
 }
 
-std::optional<LayoutPlacement> place_in_order(const PlanInput& input,
+std::optional<LayoutPlacement> place_in_order(const LayoutInput& input,
                                               std::span<const std::uint32_t> order,
                                               const Deadline& deadline) {
   PlacedRows placed;
@@ -29,7 +29,7 @@ std::optional<LayoutPlacement> place_in_order(const PlanInput& input,
     if (overtime.now()) {
       return std::nullopt;
     }
-    const PlanItem& item = input.items[i];
+    const LayoutItem& item = input.items[i];
     result.offsets[i] = placed.lowest_place(item);
     placed.insert(item, result.offsets[i]);
   }
@@ -37,7 +37,7 @@ std::optional<LayoutPlacement> place_in_order(const PlanInput& input,
   return result;
 }
 
-std::vector<std::uint32_t> order_by_size(std::span<const PlanItem> items, Equals equals) {
+std::vector<std::uint32_t> order_by_size(std::span<const LayoutItem> items, Equals equals) {
   const auto width = [&](std::uint32_t i) {
     return equals == Equals::kLongestFirst ? items[i].width() : 0;
   };
@@ -49,7 +49,7 @@ std::vector<std::uint32_t> order_by_size(std::span<const PlanItem> items, Equals
   return order;
 }
 
-LayoutPlacement place_greedy_by_size(const PlanInput& input) {
+LayoutPlacement place_greedy_by_size(const LayoutInput& input) {
   return *place_in_order(input, order_by_size(input.items), {});
 }
 

@@ -19,7 +19,7 @@ void set_limits(std::vector<StreamInput>& streams, const LayoutOptions& options)
   const auto now = Clock::now();
   double share = 0;
   for (StreamInput& stream : streams) {
-    PlanInput& input = stream.input;
+    LayoutInput& input = stream.input;
     // Streams are planned one after the other, and each gets an equal share of the time.
     share += 1.0 / static_cast<double>(streams.size());
     if (options.time_limit < kLongest) {
@@ -43,7 +43,7 @@ void place_streams(const LayoutProblem& problem, const Planner& planner,
   Units start = 0;
   for (const StreamInput& stream : streams) {
     const LayoutPlacement placement = planner.place(stream.input);
-    const std::vector<PlanItem>& items = stream.input.items;
+    const std::vector<LayoutItem>& items = stream.input.items;
     RECOUP_CHECK(placement.offsets.size() == items.size(), planner.info.name);
     for (std::size_t i = 0; i < items.size(); ++i) {
       for (const BufferId buffer : stream.buffers[i]) {

@@ -57,11 +57,11 @@ struct Joined {
 // `blocks`. Each item takes the first free block. Then the last blocks live at peaks only, and
 // level 2 finds room in them. (If an item took the block that has been free for longest, every
 // block would live throughout.)
-void join(const PlanInput& input, std::span<const std::uint32_t> same,
+void join(const LayoutInput& input, std::span<const std::uint32_t> same,
           std::vector<Joined>& blocks) {
   FreeBlocks free;
   for (const std::uint32_t i : same) {
-    const PlanItem& item = input.items[i];
+    const LayoutItem& item = input.items[i];
     const std::size_t block = free.take(item, blocks.size());
     if (block == blocks.size()) {
       blocks.push_back({.items = {}, .lives = {}, .size = item.size});
@@ -72,7 +72,7 @@ void join(const PlanInput& input, std::span<const std::uint32_t> same,
 }
 
 // Returns blocks from large to small. Without `joins` each item is a block of its own.
-std::vector<Joined> level_one(const PlanInput& input, bool joins) {
+std::vector<Joined> level_one(const LayoutInput& input, bool joins) {
   std::vector<std::uint32_t> order = order_by_size(input.items);
   std::vector<Joined> blocks;
   for (auto begin = order.begin(); begin != order.end();) {
@@ -84,7 +84,7 @@ std::vector<Joined> level_one(const PlanInput& input, bool joins) {
       join(input, {begin, end}, blocks);
     } else {
       std::for_each(begin, end, [&](std::uint32_t i) {
-        const PlanItem& item = input.items[i];
+        const LayoutItem& item = input.items[i];
         blocks.push_back({.items = {i}, .lives = {{item.lower, item.upper}}, .size = size});
       });
     }
@@ -100,7 +100,8 @@ struct Outer {
 };
 
 // Returns nullopt if the deadline passes.
-std::optional<LayoutPlacement> level_two(const PlanInput& input, const std::vector<Joined>& blocks,
+std::optional<LayoutPlacement> level_two(const LayoutInput& input,
+                                         const std::vector<Joined>& blocks,
                                          const Deadline& deadline) {
   std::vector<Outer> outers;
   Overtime overtime(deadline);
@@ -142,7 +143,8 @@ std::optional<LayoutPlacement> level_two(const PlanInput& input, const std::vect
 
 }  // namespace
 
-std::optional<LayoutPlacement> place_multi_level(const PlanInput& input, const Deadline& deadline) {
+std::optional<LayoutPlacement> place_multi_level(const LayoutInput& input,
+                                                 const Deadline& deadline) {
   std::optional<LayoutPlacement> joined = level_two(input, level_one(input, true), deadline);
   if (!joined || joined->size == input.bound) {
     return joined;
@@ -151,6 +153,8 @@ std::optional<LayoutPlacement> place_multi_level(const PlanInput& input, const D
   return apart && apart->size < joined->size ? apart : joined;
 }
 
-LayoutPlacement place_multi_level(const PlanInput& input) { return *place_multi_level(input, {}); }
+LayoutPlacement place_multi_level(const LayoutInput& input) {
+  return *place_multi_level(input, {});
+}
 
 }  // namespace recoup::detail

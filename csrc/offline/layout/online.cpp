@@ -79,13 +79,13 @@ class Gaps {
 };
 
 template <class Choose>
-LayoutPlacement place_online(const PlanInput& input, Choose choose) {
+LayoutPlacement place_online(const LayoutInput& input, Choose choose) {
   using Death = std::pair<std::int32_t, std::size_t>;  // (time, item)
   std::priority_queue<Death, std::vector<Death>, std::greater<>> deaths;
   Gaps gaps;
   LayoutPlacement result;
   for (std::size_t i = 0; i < input.items.size(); ++i) {
-    const PlanItem& item = input.items[i];
+    const LayoutItem& item = input.items[i];
     for (; !deaths.empty() && deaths.top().first <= item.lower; deaths.pop()) {
       const std::size_t dead = deaths.top().second;
       gaps.give(result.offsets[dead], input.items[dead].size);
@@ -101,11 +101,11 @@ LayoutPlacement place_online(const PlanInput& input, Choose choose) {
 
 }  // namespace
 
-LayoutPlacement place_first_fit(const PlanInput& input) {
+LayoutPlacement place_first_fit(const LayoutInput& input) {
   return place_online(input, [](const Gaps& gaps, Units size) { return gaps.first_fit(size); });
 }
 
-LayoutPlacement place_best_fit(const PlanInput& input) {
+LayoutPlacement place_best_fit(const LayoutInput& input) {
   return place_online(input, [](const Gaps& gaps, Units size) { return gaps.best_fit(size); });
 }
 

@@ -36,13 +36,13 @@ class PlacedRows {
     }
     return at;
   }
-  [[nodiscard]] Units lowest_place(const PlanItem& item) const {
+  [[nodiscard]] Units lowest_place(const LayoutItem& item) const {
     return lowest_place(item.size, 0, [&item](std::int32_t lower, std::int32_t upper) {
       return lower < item.upper && item.lower < upper;
     });
   }
 
-  void insert(const PlanItem& item, Units offset) {
+  void insert(const LayoutItem& item, Units offset) {
     const Row row{offset, offset + item.size, item.lower, item.upper};
     const auto before = [](const Row& a, const Row& b) { return a.begin < b.begin; };
     auto chunk = std::partition_point(chunks_.begin(), chunks_.end(), [&](const auto& rows) {

@@ -21,12 +21,12 @@ using Units = std::int64_t;
 //   a  +-----+                     sections 0 {a, b}, 1 {b, c}:
 //   b     +---------+              a is in [0, 1), b in [0, 2), c in [1, 2)
 //   c            +-----+
-struct PlanItem {
+struct LayoutItem {
   std::int32_t lower = 0;  // [lower, upper) in sections
   std::int32_t upper = 0;
   Units size = 0;  // > 0
 
-  [[nodiscard]] bool overlaps(const PlanItem& other) const {
+  [[nodiscard]] bool overlaps(const LayoutItem& other) const {
     return lower < other.upper && other.lower < upper;
   }
   [[nodiscard]] std::int32_t width() const { return upper - lower; }
@@ -51,8 +51,8 @@ class Overtime {
   int calls_ = 0;
 };
 
-struct PlanInput {
-  std::vector<PlanItem> items;  // in the order of birth
+struct LayoutInput {
+  std::vector<LayoutItem> items;  // in the order of birth
   std::int32_t sections = 0;
   Units bound = 0;
   // For planners that search: the size at which to stop, and limits.
@@ -65,18 +65,18 @@ struct PlanInput {
 struct LayoutPlacement {
   std::vector<Units> offsets;  // by item
   Units size = 0;              // the largest end of an item
-  Units least = 0;             // lower bound proved by search; 0: only PlanInput::bound is known
+  Units least = 0;             // lower bound proved by search; 0: only LayoutInput::bound is known
   std::int64_t nodes = 0;
 };
 
 struct Planner {
   PlannerInfo info;
-  LayoutPlacement (*place)(const PlanInput& input);
+  LayoutPlacement (*place)(const LayoutInput& input);
 };
 
 const Planner& planner_named(std::string_view name);
 
 // The largest end of an item, with `items` at `offsets`.
-Units height(std::span<const PlanItem> items, std::span<const Units> offsets);
+Units height(std::span<const LayoutItem> items, std::span<const Units> offsets);
 
 }  // namespace recoup::detail

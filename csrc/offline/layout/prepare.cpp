@@ -41,9 +41,10 @@ Chain chain_from(const LayoutProblem& problem, const std::vector<BufferId>& take
   return chain;
 }
 
-// Converts times to sections, see PlanItem. A section is complete at the first death after a birth.
-PlanInput to_sections(const std::vector<Chain>& chains) {
-  PlanInput input;
+// Converts times to sections, see LayoutItem. A section is complete at the first death after a
+// birth.
+LayoutInput to_sections(const std::vector<Chain>& chains) {
+  LayoutInput input;
   input.items.resize(chains.size());
   std::vector<std::uint32_t> by_upper(chains.size());
   std::iota(by_upper.begin(), by_upper.end(), 0U);

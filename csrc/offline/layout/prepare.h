@@ -14,7 +14,7 @@ std::vector<BufferId> choose_in_place(const LayoutProblem& problem, const Layout
 
 // The input of one planner run, and the buffers that its items stand for.
 struct StreamInput {
-  PlanInput input;
+  LayoutInput input;
   // by item: one buffer, or a chain of in-place buffers
   std::vector<std::vector<BufferId>> buffers;
 };

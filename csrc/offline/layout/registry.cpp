@@ -9,18 +9,18 @@
 namespace recoup {
 namespace detail {
 
-LayoutPlacement place_max_block(const PlanInput& input);       // blocks.cpp
-LayoutPlacement place_binary_block(const PlanInput& input);    // blocks.cpp
-LayoutPlacement place_multi_level(const PlanInput& input);     // multi_level.cpp
-LayoutPlacement place_first_fit(const PlanInput& input);       // online.cpp
-LayoutPlacement place_best_fit(const PlanInput& input);        // online.cpp
-LayoutPlacement place_greedy_by_size(const PlanInput& input);  // greedy.cpp
-LayoutPlacement place_by_search(const PlanInput& input);       // search.cpp
+LayoutPlacement place_max_block(const LayoutInput& input);       // blocks.cpp
+LayoutPlacement place_binary_block(const LayoutInput& input);    // blocks.cpp
+LayoutPlacement place_multi_level(const LayoutInput& input);     // multi_level.cpp
+LayoutPlacement place_first_fit(const LayoutInput& input);       // online.cpp
+LayoutPlacement place_best_fit(const LayoutInput& input);        // online.cpp
+LayoutPlacement place_greedy_by_size(const LayoutInput& input);  // greedy.cpp
+LayoutPlacement place_by_search(const LayoutInput& input);       // search.cpp
 
 namespace {
 
 // Only the size, which plan_layout knows without a planner.
-LayoutPlacement place_nothing(const PlanInput& input) {
+LayoutPlacement place_nothing(const LayoutInput& input) {
   return {.offsets = {}, .size = input.bound, .least = 0, .nodes = 0};
 }
 

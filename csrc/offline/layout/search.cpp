@@ -17,8 +17,9 @@
 
 namespace recoup::detail {
 
-std::optional<LayoutPlacement> place_multi_level(const PlanInput& input, const Deadline& deadline);
-LayoutPlacement place_best_fit(const PlanInput& input);
+std::optional<LayoutPlacement> place_multi_level(const LayoutInput& input,
+                                                 const Deadline& deadline);
+LayoutPlacement place_best_fit(const LayoutInput& input);
 
 namespace {
 
@@ -33,8 +34,8 @@ constexpr std::array kSteps = {16, 14, 12, 8, 4, 1};
 
 class LayoutSearch {
  public:
-  explicit LayoutSearch(const PlanInput& input) : input_(input) {
-    for (const PlanItem& item : input.items) {
+  explicit LayoutSearch(const LayoutInput& input) : input_(input) {
+    for (const LayoutItem& item : input.items) {
       grain_ = std::gcd(grain_, item.size);
     }
     low_ = input.bound;
@@ -68,7 +69,7 @@ class LayoutSearch {
   // items each of them takes seconds. A problem that is small enough for search is placed by size
   // in any case.
   void try_heuristics() {
-    const std::span<const PlanItem> items = input_.items;
+    const std::span<const LayoutItem> items = input_.items;
     const bool quick = items.size() <= kMostItems;
     keep(place_in_order(input_, order_by_size(items), quick ? Deadline() : input_.deadline));
     if (!is_over()) {
@@ -140,7 +141,7 @@ class LayoutSearch {
            (input_.deadline && std::chrono::steady_clock::now() >= *input_.deadline);
   }
 
-  const PlanInput& input_;
+  const LayoutInput& input_;
   std::vector<Line> lines_;  // the goal's, then one for each of kSteps
   Units grain_ = 0;
   Units low_ = 0;  // proved lower bound of the size
@@ -150,7 +151,7 @@ class LayoutSearch {
 
 }  // namespace
 
-LayoutPlacement place_by_search(const PlanInput& input) {
+LayoutPlacement place_by_search(const LayoutInput& input) {
   return input.items.empty() ? LayoutPlacement{} : LayoutSearch(input).run();
 }
 

@@ -37,9 +37,9 @@ std::int64_t luby(std::int64_t i) {
 }
 
 // For each item, the most units that are live at one moment of its life.
-std::vector<Units> totals(const PlanInput& input) {
+std::vector<Units> totals(const LayoutInput& input) {
   std::vector<Units> live(static_cast<std::size_t>(input.sections) + 1);
-  for (const PlanItem& item : input.items) {
+  for (const LayoutItem& item : input.items) {
     live[static_cast<std::size_t>(item.lower)] += item.size;
     live[static_cast<std::size_t>(item.upper)] -= item.size;
   }
@@ -55,7 +55,7 @@ std::vector<Units> totals(const PlanInput& input) {
     most.push_back(std::move(whole));
   }
   std::vector<Units> result;
-  for (const PlanItem& item : input.items) {
+  for (const LayoutItem& item : input.items) {
     const auto width = static_cast<std::size_t>(item.width());
     const auto level = static_cast<std::size_t>(std::bit_width(width) - 1);
     const auto last = static_cast<std::size_t>(item.upper) - (std::size_t{1} << level);
@@ -76,7 +76,7 @@ std::vector<std::uint32_t> descending(std::size_t count, Key key) {
 
 }  // namespace
 
-SearchOrders::SearchOrders(const PlanInput& input, std::uint64_t seed)
+SearchOrders::SearchOrders(const LayoutInput& input, std::uint64_t seed)
     : items_(input.items), sections_(input.sections), key_(items_.size()), random_(seed) {
   const std::vector<Units> total = totals(input);
   const auto width = [&](std::uint32_t i) { return items_[i].width(); };

@@ -28,7 +28,7 @@ struct Progress {
 // progress. So each moment gets an order of its own. These runs are short, and occasionally longer.
 class SearchOrders {
  public:
-  SearchOrders(const PlanInput& input, std::uint64_t seed);
+  SearchOrders(const LayoutInput& input, std::uint64_t seed);
 
   static constexpr std::size_t kPlain = 6;
 
@@ -57,7 +57,7 @@ class SearchOrders {
   [[nodiscard]] std::int32_t pick(std::span<const std::int64_t> weights);
   [[nodiscard]] std::int32_t below(std::int32_t count);
 
-  std::span<const PlanItem> items_;
+  std::span<const LayoutItem> items_;
   std::int32_t sections_;
   std::array<std::vector<std::uint32_t>, kPlain> plain_;
   std::array<std::vector<double>, kPlain> place_;  // by plain order and item: its position, 0 to 1

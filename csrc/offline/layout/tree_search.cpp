@@ -13,7 +13,7 @@ std::size_t index(std::int32_t number) { return static_cast<std::size_t>(number)
 
 }  // namespace
 
-TreeSearch::TreeSearch(std::span<const PlanItem> items, std::int32_t sections)
+TreeSearch::TreeSearch(std::span<const LayoutItem> items, std::int32_t sections)
     : items_(items.begin(), items.end()),
       rank_(items.size()),
       floor_(items.size()),
@@ -131,7 +131,7 @@ void TreeSearch::choose_candidates(Frame& frame) const {
   std::int32_t last_lower = 0;
   std::int32_t first_upper = std::numeric_limits<std::int32_t>::max();
   for (std::uint32_t i = part.begin; i < part.end; ++i) {
-    const PlanItem& item = items_[index(rows_[i].item)];
+    const LayoutItem& item = items_[index(rows_[i].item)];
     least_end = std::min(least_end, rows_[i].floor + item.size);
     last_lower = std::max(last_lower, item.lower);
     first_upper = std::min(first_upper, item.upper);
@@ -141,7 +141,7 @@ void TreeSearch::choose_candidates(Frame& frame) const {
   const Units lowest = rows_[part.begin].floor;
   for (std::uint32_t i = part.begin; i < part.end && rows_[i].floor < least_end; ++i) {
     frame.candidates = i + 1;
-    const PlanItem& item = items_[index(rows_[i].item)];
+    const LayoutItem& item = items_[index(rows_[i].item)];
     const bool meets_all = item.lower < first_upper && last_lower < item.upper;
     if (meets_all && rows_[i].floor == lowest && !rows_[i].waits() && !twin_is_first(rows_[i])) {
       frame.next = i;  // this candidate only
@@ -295,7 +295,7 @@ void TreeSearch::merge_changed(std::uint32_t begin) {
 bool TreeSearch::fits(std::uint32_t begin, std::int32_t lower, std::int32_t upper) {
   std::fill(end_.begin() + lower, end_.begin() + upper, 0);
   for (std::size_t i = begin; i < rows_.size(); ++i) {
-    const PlanItem& item = items_[index(rows_[i].item)];
+    const LayoutItem& item = items_[index(rows_[i].item)];
     const std::int32_t last = std::min(item.upper, upper);
     for (std::int32_t s = std::max(item.lower, lower); s < last; ++s) {
       Units& end = end_[index(s)];
@@ -316,7 +316,7 @@ bool TreeSearch::fits_last_fail(const Part& part, Item placed, Units offset) {
   column_.clear();
   for (std::uint32_t i = part.begin; i < part.end; ++i) {
     const std::size_t at = index(rows_[i].item);
-    const PlanItem& item = items_[at];
+    const LayoutItem& item = items_[at];
     if (item.lower <= last_fail_ && last_fail_ < item.upper && rows_[i].item != placed) {
       column_.emplace_back(std::max({rows_[i].floor, floor_[at], offset}), item.size);
     }
@@ -337,7 +337,7 @@ void TreeSearch::add_parts(std::uint32_t begin, Units offset, std::int32_t last)
   }
   std::fill(cover_.begin(), cover_.end(), 0);
   for (std::uint32_t i = begin; i < end; ++i) {  // the number of items that cross into each section
-    const PlanItem& item = items_[index(rows_[i].item)];
+    const LayoutItem& item = items_[index(rows_[i].item)];
     ++cover_[index(item.lower) + 1];
     --cover_[index(item.upper)];
   }

@@ -44,7 +44,7 @@ class TreeSearch {
   };
 
   // `items` must be sorted by `lower`.
-  TreeSearch(std::span<const PlanItem> items, std::int32_t sections);
+  TreeSearch(std::span<const LayoutItem> items, std::int32_t sections);
 
   // `order` holds every item once. Among candidates with equal floors it decides which is tried
   // first.
@@ -114,7 +114,7 @@ class TreeSearch {
   [[nodiscard]] InfeasibleTable::Key key_of(const Part& part) const;
 
   // The problem.
-  std::vector<PlanItem> items_;
+  std::vector<LayoutItem> items_;
   std::vector<Item> twin_;                     // the previous identical item, or kNone
   std::vector<std::uint32_t> neighbors_from_;  // index into neighbors_
   std::vector<Item> neighbors_;                // items whose lifetimes overlap, for each item

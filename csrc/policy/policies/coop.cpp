@@ -34,7 +34,7 @@ class Coop final : public EvictionPolicy {
   }
 
  private:
-  EvictionPlan do_plan(const PolicyView& view, const RoomRequest& request) override;
+  Victims do_plan(const PolicyView& view, const RoomRequest& request) override;
   void look_at_all(const PolicyView& view, std::span<const PoolBlock> blocks);
   void price_moves(std::span<const PoolBlock> blocks);
   void add_chains(const PolicyView& view);
@@ -121,7 +121,7 @@ ValueId Coop::cheapest_by_bytes() const {
   return candidates_[best].id;
 }
 
-EvictionPlan Coop::do_plan(const PolicyView& view, const RoomRequest& request) {
+Victims Coop::do_plan(const PolicyView& view, const RoomRequest& request) {
   const std::span<const PoolBlock> blocks = view.blocks();
   look_at_all(view, blocks);
   if (candidates_.empty()) {
@@ -136,7 +136,7 @@ EvictionPlan Coop::do_plan(const PolicyView& view, const RoomRequest& request) {
   }
   if (!has_place(blocks, request.size)) {
     if (const auto window = search_.cheapest(blocks, costs_, chains_, request)) {
-      EvictionPlan plan;
+      Victims plan;
       for (const PoolBlock& block : blocks.subspan(window->begin, window->end - window->begin)) {
         if (block.candidate != PoolBlock::kNone) {
           plan.victims.push_back(candidates_[block.candidate].id);

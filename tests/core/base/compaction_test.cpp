@@ -63,8 +63,8 @@ class Arena {
   [[nodiscard]] const Pool& pool() const { return pool_; }
   [[nodiscard]] const std::vector<BlockId>& blocks() const { return blocks_; }
   [[nodiscard]] CompactionOracle oracle() const { return {oracle_, movable}; }
-  [[nodiscard]] std::optional<CompactionPlan> plan(std::int64_t size, std::int64_t a_move = 0,
-                                                   Bytes limit = Compactor::kNoLimit) const {
+  [[nodiscard]] std::optional<Compaction> plan(std::int64_t size, std::int64_t a_move = 0,
+                                               Bytes limit = Compactor::kNoLimit) const {
     return Compactor(pool_).plan(Bytes(size), movable, Bytes(a_move), limit);
   }
   [[nodiscard]] bool fits(std::int64_t size) {
@@ -82,7 +82,7 @@ class Arena {
     return places;
   }
 
-  void execute(const CompactionPlan& plan) {
+  void execute(const Compaction& plan) {
     const std::vector<Tile> before = places();
     std::vector<std::uint32_t> bytes(static_cast<std::size_t>(pool_.capacity().count()));
     for (const Tile& block : before) {
@@ -162,7 +162,7 @@ std::int64_t random_size(const Pool& pool, std::mt19937_64& random) {
                                        static_cast<std::uint64_t>(pool.capacity().count() / 2));
 }
 
-void expect_room(Arena& arena, const CompactionPlan& plan, std::int64_t size) {
+void expect_room(Arena& arena, const Compaction& plan, std::int64_t size) {
   arena.execute(plan);
   ASSERT_FALSE(testing::Test::HasFatalFailure());
   ASSERT_GE(arena.pool().largest_free(), arena.pool().round_up(Bytes(size)));
@@ -219,7 +219,7 @@ TEST(Compaction, FindsASlideInALargeLayout) {
   }
 }
 
-std::int64_t cost_of(const CompactionPlan& plan, std::int64_t a_move) {
+std::int64_t cost_of(const Compaction& plan, std::int64_t a_move) {
   return plan.moved.count() + a_move * static_cast<std::int64_t>(plan.moves.size());
 }
 
@@ -271,7 +271,7 @@ TEST(Compaction, SlidesEverythingDown) {
     fill(arena, random, arena.pool().round_up(1_B).count() * 10);
     CompactionOracle slid = arena.oracle();
     const std::int64_t moved = slid.slide_all();
-    const CompactionPlan plan = Compactor(arena.pool()).plan_slide(movable);
+    const Compaction plan = Compactor(arena.pool()).plan_slide(movable);
     EXPECT_EQ(plan.moved.count(), moved);
     arena.execute(plan);
     ASSERT_FALSE(HasFatalFailure());

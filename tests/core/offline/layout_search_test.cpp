@@ -123,7 +123,7 @@ TEST(LayoutSearch, TreeSearchDecidesEveryCapacity) {
   for (std::uint64_t seed = 0; seed < 400; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed);
-    std::vector<detail::PlanItem> items;
+    std::vector<detail::LayoutItem> items;
     LayoutProblem problem;
     std::int32_t sections = 0;
     for (std::uint64_t i = 0; i < 4 + seed % 6; ++i) {
@@ -135,7 +135,7 @@ TEST(LayoutSearch, TreeSearchDecidesEveryCapacity) {
     }
     std::sort(items.begin(), items.end(),
               [](const auto& a, const auto& b) { return a.lower < b.lower; });
-    for (const detail::PlanItem& item : items) {
+    for (const detail::LayoutItem& item : items) {
       problem.buffers.push_back(buffer("", item.lower, item.upper, item.size));
     }
     std::vector<std::uint32_t> order(items.size());

@@ -35,7 +35,7 @@ std::vector<ValueId> drain(EvictionPolicy& policy, FakeView view) {
   }
   std::vector<ValueId> order;
   while (view.candidate_count() > 0) {
-    const EvictionPlan plan = policy.plan(view, kRequest);
+    const Victims plan = policy.plan(view, kRequest);
     EXPECT_FALSE(plan.victims.empty());
     if (plan.victims.empty()) {
       break;
@@ -209,7 +209,7 @@ TEST_P(ScorePolicyContract, FiltersSmallValuesOnlyIfEnabled) {
   const auto policy = make();
   for (int round = 0; round < 20; ++round) {
     const std::int64_t before = policy->work().filtered;
-    const EvictionPlan plan = policy->plan(view, kRequest);
+    const Victims plan = policy->plan(view, kRequest);
     const std::int64_t filtered = policy->work().filtered - before;
     if (!small_filter) {
       EXPECT_EQ(filtered, 0);
@@ -334,7 +334,7 @@ class Rogue final : public EvictionPolicy {
   [[nodiscard]] std::string_view name() const noexcept override { return "rogue"; }
 
  private:
-  EvictionPlan do_plan(const PolicyView& view, const RoomRequest& /*request*/) override {
+  Victims do_plan(const PolicyView& view, const RoomRequest& /*request*/) override {
     if (view.candidate_count() > 0) {
       static_cast<void>(view.candidate(0));
       static_cast<void>(view.candidate(1));
