@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from measure import SEED, add_trainings, find, parser_of, write_result
+from measure import SEED, add_json, find, parser_of, write_result
 
 import recoup
 from recoup.bench.harness.tables import print_markdown
@@ -117,7 +117,7 @@ def measured(net: Net, peak: int, options: argparse.Namespace, fraction: float) 
         "simulated_s": total, "simulated_replay_s": costs["replay_cost_ns"],
         "simulated_wait_s": simulated_waits, "simulated_replays": found["replays"],
         "simulated_copied_bytes": found["spilled_bytes"] + found["fetched_bytes"],
-        "simulated_copy_share_s": 1e-9 * found["spill_cost_ns"],
+        "simulated_copy_fraction_s": 1e-9 * found["spill_cost_ns"],
         "engine_ratio": total / ours, "whole_ratio": 1 + (total - ours) / steps.seconds,
     }  # fmt: skip
 
@@ -151,8 +151,11 @@ def all_measured(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 def main() -> None:
     parser = parser_of(__doc__)
-    add_trainings(parser, ["gpt2"], [0.5, 0.35, 0.25], 12)
+    parser.add_argument("--nets", nargs="+", default=["gpt2"], help="real:NAME: of published size")
+    parser.add_argument("--fractions", nargs="+", type=float, default=[0.5, 0.35, 0.25])
+    parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--spill", help="size of a spill tier; default: none")
+    add_json(parser)
     options = parser.parse_args()
     if options.steps < 4:
         parser.error("fewer than 4 steps have no later half that repeats")

@@ -45,16 +45,6 @@ def add_json(*parsers: argparse.ArgumentParser) -> None:
         )
 
 
-def add_trainings(
-    parser: argparse.ArgumentParser, nets: list[str], fractions: list[float], steps: int
-) -> None:
-    """Adds the options for trainings of nets in fractions of their peaks; with their defaults."""
-    parser.add_argument("--nets", nargs="+", default=nets, help="real:NAME: of published size")
-    parser.add_argument("--fractions", nargs="+", type=float, default=fractions)
-    parser.add_argument("--steps", type=int, default=steps)
-    add_json(parser)
-
-
 # --- programs ------------------------------------------------------------------------------------
 sys.path[:0] = [str(ROOT / "tests" / "python" / "support"), str(ROOT / "examples")]
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from measure import SEED, add_trainings, find, parser_of, write_result
+from measure import SEED, add_json, find, parser_of, write_result
 
 import recoup
 from recoup.bench.harness.tables import print_markdown
@@ -109,8 +109,11 @@ def all_measured(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 def main() -> None:
     parser = parser_of(__doc__)
-    add_trainings(parser, [net.name for net in NETS], FRACTIONS, 8)
+    parser.add_argument("--nets", nargs="+", default=[net.name for net in NETS])
+    parser.add_argument("--fractions", nargs="+", type=float, default=FRACTIONS)
+    parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=5)
+    add_json(parser)
     options = parser.parse_args()
     rows = print_markdown(COLUMNS, all_measured(options))
     print(f"\n{sum(row['is_right'] for row in rows)} of {len(rows)} predictions are right")
