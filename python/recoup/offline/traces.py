@@ -24,6 +24,11 @@ from recoup.stats import Stats
 Status = Literal["ok", "out of budget", "too slow"]
 _CPU = torch.device("cpu")
 _DEFAULTS = SimulationOptions()
+_OF_OPTIONS = {
+    each.name: "it is a field of recoup.SimulationOptions: write recoup.SimulationOptions("
+    f"{each.name}=...)"
+    for each in dataclasses.fields(SimulationOptions)
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,6 +175,7 @@ class Trace:
         """Peak bytes of the program if nothing is ever evicted."""
         return self._trace.unbudgeted_peak_bytes(_engine_options(1, _DEFAULTS))
 
+    @hint_keywords(elsewhere=_OF_OPTIONS)
     def simulate(
         self,
         budget_bytes: int,
@@ -193,6 +199,7 @@ class Trace:
             policy=options.policy, budget_bytes=budget_bytes, stats=stats, decisions=decided, **row
         )
 
+    @hint_keywords(elsewhere=_OF_OPTIONS)
     def timeline(self, budget_bytes: int, options: SimulationOptions = _DEFAULTS) -> list[Moment]:
         """The events of the run that `simulate` makes, as far as it gets."""
         rows = self._trace.timeline(_engine_options(budget_bytes, options), **_how(options))

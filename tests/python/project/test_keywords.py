@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import recoup
+from recoup import _C
 from recoup.hints import hint_keywords
 
 # A user remembers the arguments of a function that has fewer.
@@ -39,13 +40,14 @@ def _functions() -> Iterator[tuple[str, Callable[..., Any], list[str]]]:
 _ROWS = {
     name
     for name in recoup.__all__
-    if dataclasses.is_dataclass(row := getattr(recoup, name)) and row is not recoup.Options
+    if dataclasses.is_dataclass(row := getattr(recoup, name))
+    and row not in (recoup.Options, recoup.SimulationOptions)
 }
 _CHECKED = [each for each in _functions() if each[0] not in _ROWS]
 
 
 def test_functions_are_found() -> None:
-    assert {"budget", "Options", "Trace.simulate"} <= {name for name, *_ in _CHECKED}
+    assert {"budget", "Options", "SimulationOptions"} <= {name for name, *_ in _CHECKED}
 
 
 @pytest.mark.parametrize(("name", "function", "keywords"), _CHECKED)
@@ -62,6 +64,8 @@ def test_a_misspelt_argument_is_named(
 def test_a_field_of_options_is_located() -> None:
     with pytest.raises(TypeError, match=r"it is a field of recoup.Options: write options=recoup"):
         recoup.budget("64MiB", max_slowdown=3)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"it is a field of recoup.SimulationOptions: write recoup"):
+        recoup.Trace(_C.TraceBuilder().build()).simulate(1, policy="dtr")  # type: ignore[call-arg]
 
 
 def test_arguments_without_a_similar_one_are_listed() -> None:
