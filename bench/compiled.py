@@ -112,7 +112,7 @@ def measure(name: str, steps: int, rounds: int) -> dict[str, Any]:
 
 
 def table(row: dict[str, Any]) -> list[str]:
-    def share(count: int) -> str:
+    def percent(count: int) -> str:
         return f"{count / row['peak_bytes']:.0%}"
 
     def time(way: str) -> str:
@@ -122,8 +122,8 @@ def table(row: dict[str, Any]) -> list[str]:
     bits = "equal in all budgets" if row["one_digest"] else "DIFFERENT"
     lines = [
         f"**{row['net']}**, eager's peak {format_bytes(row['peak_bytes'])}. Least budget: eager "
-        f"{share(row['least_bytes'])}, compiled blocks {share(row['blocks_least_bytes'])}. "
-        f"Compiled blocks without a budget: {share(row['blocks_peak_bytes'])}, "
+        f"{percent(row['least_bytes'])}, compiled blocks {percent(row['blocks_least_bytes'])}. "
+        f"Compiled blocks without a budget: {percent(row['blocks_peak_bytes'])}, "
         f"{time('compiled blocks, no budget')}. Bits: {bits}.",
         "",
     ]
@@ -131,7 +131,7 @@ def table(row: dict[str, Any]) -> list[str]:
     for label, budget in row["budgets"].items():
         alone = row["whole"].get(label.removeprefix("as "))
         cells = [
-            share(budget) + (f" ({label})" if alone else ""),
+            percent(budget) + (f" ({label})" if alone else ""),
             f"{alone['time_ratio']:.2f}" if alone else "",
             time(f"eager {label}"),
             time(f"compiled {label}"),

@@ -94,7 +94,7 @@ def row_of(label: str, place: str, found: list[dict[str, Any]]) -> dict[str, Any
 def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--net", default="gpt2", choices=real_net_names())
-    parser.add_argument("--shares", nargs="+", type=float, default=[1.0, 0.7, 0.5, 0.35])
+    parser.add_argument("--fractions", nargs="+", type=float, default=[1.0, 0.7, 0.5, 0.35])
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=1, help="repetitions, in turns")
     add_json(parser)
@@ -108,7 +108,9 @@ def main() -> None:
     wide = in_process(net, "inside", "90%", "2")
     peak = int(wide["rows"][-1]["peak_bytes"])
     cases = [("plain", "-", "")]
-    cases += [(f"{s:.0%}", place, str(int(s * peak))) for s in options.shares for place in PLACES]
+    cases += [
+        (f"{s:.0%}", place, str(int(s * peak))) for s in options.fractions for place in PLACES
+    ]
     steps = str(options.steps)
     ways = {case: partial(in_process, net, case[1], case[2], steps) for case in cases}
     found = in_turns(options.rounds, ways)

@@ -1,6 +1,6 @@
 """Counts results of deterministic ops that no budget evicts, by reason.
 
-    python bench/recomputable.py [--samples 4] [--share 8 --seed 0] [--page FILE]
+    python bench/recomputable.py [--samples 4] [--one-in 8 --seed 0] [--page FILE]
 
 Each sample of each operator in PyTorch's OpInfo runs in a scope, forward and backward, with plain
 and with sparse operands. After every op, recoup is asked to evict each tensor that the op has made.
@@ -149,9 +149,9 @@ def run(op: Any, mode: Evicting, limit: int) -> None:
         return  # the operator has no samples of this kind
 
 
-def measure(share: int, seed: int, limit: int) -> Evicting:
+def measure(one_in: int, seed: int, limit: int) -> Evicting:
     mode = Evicting()
-    chosen = random.Random(seed).sample(range(len(op_db)), len(op_db) // share)
+    chosen = random.Random(seed).sample(range(len(op_db)), len(op_db) // one_in)
     options = recoup.Options(small_result_bytes=0)
     for index in sorted(chosen):
         with recoup.budget("1GiB", options=options):
@@ -184,12 +184,14 @@ def table(mode: Evicting) -> str:
 def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--samples", type=int, default=4, help="of each operator, type and layout")
-    parser.add_argument("--share", type=int, default=1, help="run 1/N of the operators")
-    parser.add_argument("--seed", type=int, default=0, help="which share")
+    parser.add_argument(
+        "--one-in", type=int, default=1, metavar="N", help="run 1/N of the operators"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="which ones")
     parser.add_argument("--page", type=Path, help="write the table into this file")
     args = parser.parse_args()
     warnings.simplefilter("ignore")
-    text = table(measure(args.share, args.seed, args.samples))
+    text = table(measure(args.one_in, args.seed, args.samples))
     (args.page.write_text(text) if args.page else sys.stdout.write(text + "\n"))
 
 

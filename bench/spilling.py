@@ -240,7 +240,9 @@ OVERHEAD_COLUMNS = {
 
 
 def measure_overheads(args: argparse.Namespace) -> None:
-    rows = [row for each in traces(args) for row in overhead_row(*each, args.shares, args.request)]
+    rows = [
+        row for each in traces(args) for row in overhead_row(*each, args.fractions, args.request)
+    ]
     print_rows("overhead", OVERHEAD_COLUMNS, rows)
     for kind in ("disk", "fast"):
         above = [f"{row['net']} {row['fraction']:.0%}" for row in rows if is_above(row, kind)]
@@ -265,7 +267,7 @@ def policy_row(
 
 
 def measure_policies(args: argparse.Namespace) -> None:
-    rows = [row for each in traces(args) for row in policy_row(*each, args.shares, args.request)]
+    rows = [row for each in traces(args) for row in policy_row(*each, args.fractions, args.request)]
     columns = {"net": "{net}", "budget": "{fraction:.0%}"}
     columns |= {policy: f"{{{policy}:.1%}}" for policy in OTHERS}
     print_rows("overhead with a tier of 10x the rate", columns, rows)
@@ -290,7 +292,7 @@ def main() -> int:
     policies = commands.add_parser("policies", help="compared with other systems")
     policies.set_defaults(measure=measure_policies)
     for each in (overheads, policies):
-        each.add_argument("--shares", type=float, nargs="+", default=list(FRACTIONS))
+        each.add_argument("--fractions", type=float, nargs="+", default=list(FRACTIONS))
         each.add_argument("--request", type=float, metavar="US", default=REQUEST_US)
     for each in (floors, overheads, policies):
         each.add_argument("--size", choices=["small", "real"], default="small")

@@ -1,6 +1,6 @@
 """Compares a steady training with a spill tier to the bound of the periodic integer program.
 
-    OMP_NUM_THREADS=1 python bench/steady.py --nets wide bilstm mlp cnn --shares 0.7 0.6 0.5 0.4
+    OMP_NUM_THREADS=1 python bench/steady.py --nets wide bilstm mlp cnn --fractions 0.7 0.6 0.5 0.4
 
 Each net is trained for 16 steps, and each op of the later steps gets its median cost. A run is
 simulated in each fraction of the peak, with a tier of 0.8 GB/s. Prints a table in Markdown: the
@@ -86,7 +86,7 @@ def all_rows(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     for name in options.nets:
         trace = with_median_costs(recorded(name, STEPS))
         traces = [first_steps(trace, STEPS // 2), trace]
-        for fraction in options.shares:
+        for fraction in options.fractions:
             yield row_of(name, traces, fraction, options.time_limit)
 
 
@@ -95,7 +95,7 @@ def main() -> None:
     nets = [*SMALL, *PROGRAM_NAMES]
     default = ["wide", "bilstm", "mlp", "cnn"]
     parser.add_argument("--nets", nargs="+", default=default, choices=nets, metavar="NET")
-    parser.add_argument("--shares", nargs="+", type=float, default=[0.7, 0.6, 0.5, 0.4])
+    parser.add_argument("--fractions", nargs="+", type=float, default=[0.7, 0.6, 0.5, 0.4])
     parser.add_argument("--time-limit", type=float, default=60.0, metavar="SECONDS")
     add_json(parser)
     options = parser.parse_args()

@@ -9,19 +9,19 @@ policies   A pool has as many addresses as the budget has bytes, so free memory 
            traces:
 
            time    geometric mean of the time ratio (ops and replays over ops), over the traces that
-                   work under every policy in that share of the peak; a ratio above 10 is too slow
+                   work under every policy in that part of the peak; a ratio above 10 is too slow
            runs    number of traces that work
-           least   mean least share of the peak in steps of 2 %, by bisection
+           least   mean least fraction of the peak in steps of 2 %, by bisection
 
            and in the budgets that work under every policy
 
            visited         candidates inspected for evictions
            moved           bytes moved, over bytes evicted
-           fragmentation   mean share of the budget that is free after an allocation that needed
+           fragmentation   mean fraction of the budget that is free after an allocation that needed
                            evictions
 
            and last, the distance of each policy from the best one: the number of traces in which it
-           is at most 1 % slower, by share, and the geometric mean of its time over the best, where
+           is at most 1 % slower, by budget, and the geometric mean of its time over the best, where
            a failed run counts as 10.
 
 schedules  One step of each trace, where only bytes count and every candidate is scored, compared
@@ -120,20 +120,27 @@ def compare_policies(args: argparse.Namespace) -> None:
                     "trace": path.name,
                     "policy": variant,
                     "least_percent": least(trace, peak, variant),
-                    "at": {share: simulate(trace, peak, share, variant) for share in args.shares},
+                    "at": {
+                        percent: simulate(trace, peak, percent, variant)
+                        for percent in args.percents
+                    },
                 }
             )
         say(f"{path.name}: least " + least_of(rows, path.name))
-    print_times(rows, args.shares, args.policies)
-    print_work(rows, args.shares, args.policies)
-    print_distance(rows, args.shares, args.policies)
+    print_times(rows, args.percents, args.policies)
+    print_work(rows, args.percents, args.policies)
+    print_distance(rows, args.percents, args.policies)
     write_result(args.json, "policies", rows)
     if args.plot is not None:
-        plot(rows, args.shares, args.policies, args.plot)
+        plot(rows, args.percents, args.policies, args.plot)
 
 
 def plot(
-    rows: list[dict[str, Any]], shares: list[int], policies: list[str], path: Path, most: float = 4
+    rows: list[dict[str, Any]],
+    percents: list[int],
+    policies: list[str],
+    path: Path,
+    most: float = 4,
 ) -> None:
     """Draws one panel per policy with the time ratio of each trace, as far as it works."""
     height, columns = pictures.grid(len(policies), 4)
@@ -142,9 +149,9 @@ def plot(
     for axes, policy in zip(panels.flat, policies, strict=False):
         mine = of_policy(rows, policy)
         for row in mine:
-            points = [(share, row["at"][share]) for share in shares if row["at"][share]]
+            points = [(percent, row["at"][percent]) for percent in percents if row["at"][percent]]
             axes.plot(
-                [share for share, _ in points],
+                [percent for percent, _ in points],
                 [found["time_ratio"] for _, found in points],
                 color="#1f6fb4",
                 linewidth=0.8,
@@ -174,25 +181,25 @@ def of_policy(rows: list[dict[str, Any]], policy: str) -> list[dict[str, Any]]:
     return [row for row in rows if row["policy"] == policy]
 
 
-def common_cells(rows: list[dict[str, Any]], shares: list[int]) -> list[tuple[str, int]]:
-    """(trace, share) pairs that work under every policy."""
+def common_cells(rows: list[dict[str, Any]], percents: list[int]) -> list[tuple[str, int]]:
+    """(trace, percent) pairs that work under every policy."""
     traces = dict.fromkeys(row["trace"] for row in rows)
     return [
-        (trace, share)
+        (trace, percent)
         for trace in traces
-        for share in shares
-        if all(row["at"][share] is not None for row in rows if row["trace"] == trace)
+        for percent in percents
+        if all(row["at"][percent] is not None for row in rows if row["trace"] == trace)
     ]
 
 
-def print_times(rows: list[dict[str, Any]], shares: list[int], policies: list[str]) -> None:
-    common = common_cells(rows, shares)
+def print_times(rows: list[dict[str, Any]], percents: list[int], policies: list[str]) -> None:
+    common = common_cells(rows, percents)
 
-    def cell(policy: str, share: int) -> str:
+    def cell(policy: str, percent: int) -> str:
         mine = of_policy(rows, policy)
-        runs = sum(row["at"][share] is not None for row in mine)
+        runs = sum(row["at"][percent] is not None for row in mine)
         mean = geometric_mean(
-            row["at"][share]["time_ratio"] for row in mine if (row["trace"], share) in common
+            row["at"][percent]["time_ratio"] for row in mine if (row["trace"], percent) in common
         )
         return f"{mean:.3f} ({runs})"
 
@@ -202,22 +209,22 @@ def print_times(rows: list[dict[str, Any]], shares: list[int], policies: list[st
 
     print_cells(
         "time ratio (traces that run)",
-        ("policy", *(f"{share} %" for share in shares), "least"),
+        ("policy", *(f"{percent} %" for percent in percents), "least"),
         [
-            (policy, *(cell(policy, share) for share in shares), least_of_all(policy))
+            (policy, *(cell(policy, percent) for percent in percents), least_of_all(policy))
             for policy in policies
         ],
     )
 
 
-def print_work(rows: list[dict[str, Any]], shares: list[int], policies: list[str]) -> None:
-    common = common_cells(rows, shares)
+def print_work(rows: list[dict[str, Any]], percents: list[int], policies: list[str]) -> None:
+    common = common_cells(rows, percents)
 
     def total(policy: str, what: str) -> float:
         return sum(
-            row["at"][share][what]
+            row["at"][percent][what]
             for row in of_policy(rows, policy)
-            for trace, share in common
+            for trace, percent in common
             if trace == row["trace"]
         )
 
@@ -240,37 +247,37 @@ def print_work(rows: list[dict[str, Any]], shares: list[int], policies: list[str
     )
 
 
-def print_distance(rows: list[dict[str, Any]], shares: list[int], policies: list[str]) -> None:
+def print_distance(rows: list[dict[str, Any]], percents: list[int], policies: list[str]) -> None:
     """Prints the distance from the best policy, in the budgets that work under any policy."""
 
-    def time(row: dict[str, Any], share: int) -> float:
-        return float(row["at"][share]["time_ratio"]) if row["at"][share] else math.inf
+    def time(row: dict[str, Any], percent: int) -> float:
+        return float(row["at"][percent]["time_ratio"]) if row["at"][percent] else math.inf
 
     bounded = [p for p in policies if VARIANTS[p].get("layout", True)]
     traces = dict.fromkeys(row["trace"] for row in rows)
     best = {
-        (trace, share): min(
-            time(row, share) for row in rows if row["trace"] == trace and row["policy"] in bounded
+        (trace, percent): min(
+            time(row, percent) for row in rows if row["trace"] == trace and row["policy"] in bounded
         )
         for trace in traces
-        for share in shares
+        for percent in percents
     }
 
-    def over_best(policy: str, share: int) -> list[float]:
+    def over_best(policy: str, percent: int) -> list[float]:
         return [
-            min(time(row, share), 10.0) / best[row["trace"], share]
+            min(time(row, percent), 10.0) / best[row["trace"], percent]
             for row in of_policy(rows, policy)
-            if best[row["trace"], share] < math.inf
+            if best[row["trace"], percent] < math.inf
         ]
 
     def cells(policy: str) -> list[str]:
-        found = [over_best(policy, share) for share in shares]
+        found = [over_best(policy, percent) for percent in percents]
         near = [f"{sum(each <= 1.01 for each in column)}/{len(column)}" for column in found]
         return [*near, f"{geometric_mean(each for column in found for each in column):.3f}"]
 
     print_cells(
         "traces in which it takes at most 1.01 times the best, and its mean time over the best",
-        ("policy", *(f"{share} %" for share in shares), "mean"),
+        ("policy", *(f"{percent} %" for percent in percents), "mean"),
         [(policy, *cells(policy)) for policy in bounded],
     )
 
@@ -303,10 +310,12 @@ def compare_schedules(args: argparse.Namespace) -> None:
         trace = last_step(path)
         peak = trace.unbudgeted_peak_bytes()
         label = path.name.partition(".")[0]
-        for share in args.shares:
-            results = [run_schedule(trace, name, int(share * peak)) for name in names]
-            rows += [{"trace": label, "share": share, **result.to_dict()} for result in results]
-            ratios.append((label, f"{share:.0%}", *map(ratio, results)))
+        for fraction in args.fractions:
+            results = [run_schedule(trace, name, int(fraction * peak)) for name in names]
+            rows += [
+                {"trace": label, "fraction": fraction, **result.to_dict()} for result in results
+            ]
+            ratios.append((label, f"{fraction:.0%}", *map(ratio, results)))
         cells = []
         for name in SCHEDULES:
             if name not in FOR_THE_BUDGET:
@@ -327,13 +336,17 @@ def main() -> None:
     policies = commands.add_parser("policies", help="which costs least, and runs in least")
     policies.set_defaults(compare=compare_policies)
     policies.add_argument(
-        "--shares", type=int, nargs="+", default=[90, 80, 70, 60, 50, 40, 30, 20], metavar="PERCENT"
+        "--percents",
+        type=int,
+        nargs="+",
+        default=[90, 80, 70, 60, 50, 40, 30, 20],
+        metavar="PERCENT",
     )
     policies.add_argument("--policies", nargs="+", default=list(VARIANTS), choices=VARIANTS)
     policies.add_argument("--plot", type=Path, metavar="FILE", help="draw a panel a policy")
     schedules = commands.add_parser("schedules", help="compared with dtr and the oracle")
     schedules.set_defaults(compare=compare_schedules)
-    schedules.add_argument("--shares", type=float, nargs="+", default=[1.0, 0.7, 0.5, 0.3])
+    schedules.add_argument("--fractions", type=float, nargs="+", default=[1.0, 0.7, 0.5, 0.3])
     for each in (policies, schedules):
         each.add_argument("traces", type=Path, nargs="+", metavar="TRACE")
     add_json(policies, schedules)

@@ -1,6 +1,6 @@
 """Compares recoup with references: an optimum, a layout's bound, the DTR authors' simulator.
 
-    OMP_NUM_THREADS=1 python bench/yardsticks.py optimum --shares 0.8 0.7 0.6 0.5 0.3
+    OMP_NUM_THREADS=1 python bench/yardsticks.py optimum --fractions 0.8 0.7 0.6 0.5 0.3
     OMP_NUM_THREADS=1 python bench/yardsticks.py optimum --spill --nets wide cnn mlp
     python bench/yardsticks.py layouts
     python bench/yardsticks.py dtr --golden dtr-golden.csv --logs dtr-logs
@@ -21,7 +21,7 @@ layouts  The distance of each static planner from the bound, and its time: the p
          tensors from a fixed seed. Every layout is checked pair by pair, outside of the measured
          time. `recoup layout FILE --planner all` does the same for a file.
 
-dtr      A cell is a log, a policy and a share of the peak. The golden file has a status (ok,
+dtr      A cell is a log, a policy and a fraction of the peak. The golden file has a status (ok,
          thrash, OOM) and a time ratio for each: all op time over that of one run. recoup's results
          are simulated with bytes alone, as the authors' are: no addresses, every candidate scored,
          constants charged. With --preset they come from the model of the authors' simulator, which
@@ -154,20 +154,20 @@ def ratios_of(trace: recoup.Trace, budget: int, spill: float | None) -> dict[str
 
 
 def optimum_row(
-    name: str, trace: recoup.Trace, share: float, time_limit: float, spill: float | None
+    name: str, trace: recoup.Trace, fraction: float, time_limit: float, spill: float | None
 ) -> dict[str, Any]:
     step = trace.step()
-    budget = int(step.unbudgeted_peak_bytes() * share)
+    budget = int(step.unbudgeted_peak_bytes() * fraction)
     price = None if spill is None else TierPrice(1 / spill, 1 / spill)
     found = optimum(step, budget, time_limit=time_limit, tier=price)
     ratios = ratios_of(trace, budget, spill)
     for row, ratio in ratios.items():
         if ratio is not None and (found.bound is None or ratio < found.bound - TOLERANCE):
-            raise RuntimeError(f"{name} at {share:.0%}: {row} is below the bound: {found}")
-    say(f"{name} at {share:.0%}: {found}")
+            raise RuntimeError(f"{name} at {fraction:.0%}: {row} is below the bound: {found}")
+    say(f"{name} at {fraction:.0%}: {found}")
     made = found.schedule
     copies = None if made is None else made.copy_cost_ns / max(1, made.cost_ns)
-    row = {"net": name, "share": share, "spill_gb_per_s": spill, "copies": copies}
+    row = {"net": name, "fraction": fraction, "spill_gb_per_s": spill, "copies": copies}
     return row | found.to_dict() | {"policies": ratios}
 
 
@@ -198,11 +198,11 @@ def best_of(row: dict[str, Any]) -> float | None:
 
 def measure_optimum(args: argparse.Namespace) -> int:
     rows = [
-        optimum_row(name, trace, share, args.time_limit, args.spill)
+        optimum_row(name, trace, fraction, args.time_limit, args.spill)
         for name, trace in traces_of(args.nets, args.traces)
-        for share in args.shares
+        for fraction in args.fractions
     ]
-    columns = [f"{row['net']} {row['share']:.0%}" for row in rows]
+    columns = [f"{row['net']} {row['fraction']:.0%}" for row in rows]
     print_cells("time ratio over the best known", ["", *columns], lines_of(rows))
     write_result(args.json, "optimum", rows)
     return 0
@@ -276,7 +276,7 @@ THRASH = 2.0  # the authors' bound
 DTR_COLUMNS = {
     "log": "{log}",
     "policy": "{policy}",
-    "share": "{share:g}",
+    "fraction": "{fraction:g}",
     "golden": "{golden_status}",
     "its ratio": "{golden_time_ratio}",
     "ours": "{status}",
@@ -338,7 +338,7 @@ def dtr_row(cell: GoldenCell, result: Simulation) -> dict[str, Any]:
     return {
         "log": cell.log,
         "policy": cell.policy,
-        "share": cell.share,
+        "fraction": cell.fraction,
         "golden_status": cell.status,
         "golden_time_ratio": theirs,
         "status": result.status,
@@ -374,7 +374,7 @@ def add_optimum(commands: Any) -> None:
         metavar="NET",
     )
     parser.add_argument("--traces", nargs="+", type=Path, default=[], metavar="FILE")
-    parser.add_argument("--shares", nargs="+", type=float, default=[0.7, 0.5, 0.3])
+    parser.add_argument("--fractions", nargs="+", type=float, default=[0.7, 0.5, 0.3])
     parser.add_argument("--time-limit", type=float, default=40.0, metavar="SECONDS")
     parser.add_argument(
         "--spill", type=float, nargs="?", const=DISK, metavar="GB/S", help="with a spill tier"

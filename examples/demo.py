@@ -1,6 +1,6 @@
 """Trains the examples in less and less memory and compares them with plain PyTorch: `make demo`.
 
-Each row trains in a share of the memory that the training takes by itself and compares every bit:
+Each row trains in a fraction of the memory that training takes by itself, and compares every bit:
 two nets that alternate with plain runs, then a GPT-2 in less memory than training keeps, with a
 file on a disk. Exits with 1 if a bit differs.
 """
@@ -30,9 +30,9 @@ import recoup
 from recoup.run import free_bytes
 
 EXAMPLES = (("char_gpt.py", char_gpt.train), ("digits_resnet.py", digits_resnet.train))
-SHARES = (1.0, 0.7, 0.5, 0.3)
-SPILL_SHARES = (0.5, 0.25)
-RESOLUTION = 0.02  # of the search for a budget that is enough, as a share of the peak
+FRACTIONS = (1.0, 0.7, 0.5, 0.3)
+SPILL_FRACTIONS = (0.5, 0.25)
+RESOLUTION = 0.02  # of the search for a budget that is enough, as a fraction of the peak
 PATIENCE = 2.0  # limit of the replay cost of one op's arguments, in plain steps
 SEED = 0
 PIPE_WIDTH = 110  # columns, if the output is no terminal
@@ -42,7 +42,7 @@ PIPE_WIDTH = 110  # columns, if the output is no terminal
 class Row:
     """The result of one budget. If it is too small, `reason` is set and other results are empty."""
 
-    share: float
+    fraction: float
     budget_bytes: int
     peak_bytes: int = 0
     time_ratio: float = 0.0
@@ -93,9 +93,9 @@ class Demo:
         finally:
             gc.collect()
 
-    def row(self, share: float, next_larger: int) -> Row:
+    def row(self, fraction: float, next_larger: int) -> Row:
         """Measures a budget; `next_larger`: a budget that is known to be enough."""
-        row = Row(share, int(share * self.peak_bytes))
+        row = Row(fraction, int(fraction * self.peak_bytes))
         ratios = []
         try:
             for _ in range(self.pairs):
@@ -137,7 +137,7 @@ def new_table(title: str, *work: str) -> Table:
 
 
 def add_to_table(table: Table, row: Row) -> None:
-    cells = [f"{row.share:.0%}", megabytes(row.budget_bytes)]
+    cells = [f"{row.fraction:.0%}", megabytes(row.budget_bytes)]
     if row.reason is not None:
         table.add_row(*cells, "-", "-", "-", f"[yellow]does not fit:[/] {row.reason}")
         return
@@ -174,9 +174,9 @@ def demo_example(
         table = new_table(f"{name}: plain PyTorch takes {megabytes(demo.peak_bytes)}, {seconds}")
         next_larger = demo.unreached
         differences = 0
-        for share in SHARES:
-            show(console, status, f"{name}: a budget of {share:.0%} of the peak")
-            row = demo.row(share, next_larger)
+        for fraction in FRACTIONS:
+            show(console, status, f"{name}: a budget of {fraction:.0%} of the peak")
+            row = demo.row(fraction, next_larger)
             if row.reason is None:
                 next_larger = row.budget_bytes
             differences += row.difference is not None
@@ -215,14 +215,14 @@ def demo_spilling(console: Console, steps: int) -> int:
     )
     table.caption_justify = "left"
     differences = 0
-    for share in SPILL_SHARES:
-        print(f"{name}: a budget of {share:.0%} of the peak ...", flush=True)
-        budget = int(share * plain.peak_bytes)
+    for fraction in SPILL_FRACTIONS:
+        print(f"{name}: a budget of {fraction:.0%} of the peak ...", flush=True)
+        budget = int(fraction * plain.peak_bytes)
         found = finetune_gpt2.train_in(budget, plain, size, steps, SEED)
         sizes = (budget, found.stats.peak_bytes)
         copied = (found.stats.spilled_bytes // steps, found.stats.fetched_bytes // steps)
         table.add_row(
-            f"{share:.0%}",
+            f"{fraction:.0%}",
             *map(megabytes, sizes),
             f"{found.time_ratio:.2f}x",
             *map(megabytes, copied),

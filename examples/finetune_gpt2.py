@@ -174,8 +174,8 @@ def main() -> int:
     parser.add_argument("--batch", type=int, default=whole.batch)
     parser.add_argument("--steps", type=int, default=3, help="at least 2")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--share", type=float, default=0.25, help="of the plain peak")
-    parser.add_argument("--budget", help="bytes, or a size such as 500MB, in place of a share")
+    parser.add_argument("--fraction", type=float, default=0.25, help="of the plain peak")
+    parser.add_argument("--budget", help="bytes, or a size such as 500MB, in place of a fraction")
     parser.add_argument("--spill-dir", help="where the file is: a directory on a fast disk")
     parser.add_argument("--report", action="store_true", help="print recoup's report too")
     args = parser.parse_args()
@@ -186,7 +186,7 @@ def main() -> int:
     plain = train_plainly(size, args.steps, args.seed)
     print(f"plain PyTorch   {megabytes(plain.peak_bytes)} of tensors at the most")
     print(f"  keeps         {megabytes(plain.kept_bytes)}: parameters, gradients, AdamW's state")
-    budget = args.budget or int(args.share * plain.peak_bytes)
+    budget = args.budget or int(args.fraction * plain.peak_bytes)
     found = train_in(
         budget, plain, size, args.steps, args.seed, spill_dir=args.spill_dir, quiet=False
     )

@@ -24,7 +24,7 @@ def make_adjuster(setup: Setup, engine: _C.Engine, budget_bytes: int) -> Adjuste
         return Sharer(engine, budget_bytes)
     if setup.adapts:
         engine.count_pages()
-        is_auto = setup.share is not None and setup.share.fraction is None
+        is_auto = setup.fraction is not None and setup.fraction.value is None
         return Watcher(engine, memory_bytes(setup.device) if is_auto else budget_bytes)
     return None
 

@@ -10,8 +10,8 @@ from typing import Any
 from recoup import _C, gpus
 from recoup._memory.device_memory import free_bytes as free_bytes
 from recoup._memory.device_memory import no_addresses, parse_size
-from recoup._memory.shares import Sizing
 from recoup._memory.sizes import format_bytes
+from recoup._memory.sizing import Sizing
 from recoup._patching import (
     collectives,
     compiled,
@@ -58,8 +58,8 @@ class Run:
         gpus.forget_workspaces(self.device)
         self._sizing: Sizing | None = None
         options = setup.options
-        if setup.share is not None:
-            self._sizing = Sizing(setup.share, self.device)
+        if setup.fraction is not None:
+            self._sizing = Sizing(setup.fraction, self.device)
             size = {"budget_bytes": self._sizing.budget_bytes}
             options = _C.Options(**(options.as_dict() | size))
         try:

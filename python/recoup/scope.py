@@ -11,8 +11,8 @@ import torch
 from recoup import gpus
 from recoup._memory.defaults import default_of
 from recoup._memory.device_memory import free_bytes, memory_bytes, parse_size
+from recoup._memory.fractions import ALSO_ALLOWED, parse_fraction
 from recoup._memory.share_group import check_share
-from recoup._memory.share_text import ALSO_ALLOWED, parse_share
 from recoup._memory.sizes import missing_unit, parse_bytes
 from recoup._reporting.files import utf8_name
 from recoup.budgets import Budget
@@ -53,12 +53,12 @@ def budget(
 
     budget: size in bytes, or text such as "4GiB", "4g" or "500MB"; at most the memory that the
         process may take. A number below 64 KiB without a unit is taken as bytes, with a
-        RecoupWarning. "60%": a share, above 0 and at most 100 %, of the memory available to tensors
+        RecoupWarning. "60%", above 0 and at most 100 %: of the memory available to tensors
         when the scope begins. That memory is the free memory of the machine and of the process's
         cgroups, or of the GPU, plus the bytes of tensors that already exist; those are charged to
         the budget at once. "auto": all of that memory, less a reserve for memory that no tensor
         has; growth beyond the reserve is charged to the budget. Each `with`, and each call of a
-        decorated function, determines a share anew. None: the environment variable RECOUP_BUDGET,
+        decorated function, determines the size anew. None: the environment variable RECOUP_BUDGET,
         or `budget` in the table [tool.recoup] of pyproject.toml; then `spill` is taken from
         RECOUP_SPILL or that table too, unless it is given. See docs/reference.md.
     device: the device whose memory is limited: "cpu", "cuda:0", or the index of a GPU. None: the
@@ -118,18 +118,18 @@ def budget(
         raise ValueError(
             "adapt=True and share are for budgets of the CPU: leave them out for a GPU"
         )
-    percent = parse_share(budget, name=name)
+    fraction = parse_fraction(budget, name=name)
     if share is not None:
         check_share(share)
-        _check_shared(budget, is_size=percent is None, adapts=adapt)
+        _check_shared(budget, is_size=fraction is None, adapts=adapt)
     _check_policy(policy, options.kinetic)
     _check_rules(rules, spills=spill is not None)
     made = engine_options(
         options,
         on,
-        # A share's size is determined when the scope begins; until then use its upper bound.
+        # A percentage becomes a size when the scope begins; until then use its upper bound.
         budget_bytes=memory_bytes(on)
-        if percent
+        if fraction
         else parse_size(budget, on, name=name, also=ALSO_ALLOWED),
         policy=policy,
         check_replays=check_replays,
@@ -150,7 +150,7 @@ def budget(
             rules=rules,
             lines="lines" in recorded,
             timeline="timeline" in recorded,
-            share=percent,
+            fraction=fraction,
             adapts=adapt,
             shared_as=share,
         )

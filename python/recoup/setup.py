@@ -5,7 +5,7 @@ import dataclasses
 import torch
 
 from recoup import _C
-from recoup._memory.share_text import Share
+from recoup._memory.fractions import MemoryFraction
 from recoup.rules import Rules
 
 
@@ -31,5 +31,5 @@ class Setup:
     """Whether the budget follows the memory that the machine has."""
     shared_as: str | None = None
     """Name of the group of processes that share the budget; None: it is not shared."""
-    share: Share | None = None
+    fraction: MemoryFraction | None = None
     """Determines the budget when the scope begins, overriding that of the options; None: a size."""

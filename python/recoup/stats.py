@@ -163,7 +163,7 @@ class Stats:
 
     @property
     def fragmentation(self) -> float:
-        """Mean share of the budget that was free after an allocation that needed evictions.
+        """Mean fraction of the budget that was free after an allocation that needed evictions.
 
         The size of the victims counts: it is above 0 even if free memory is in one block.
         """

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 _LEAST_RISE = 4096
-"""A rise in bytes that is no regression, whatever its share."""
+"""A rise in bytes that is no regression, whatever its fraction."""
 
 
 class Peaks:

@@ -1,4 +1,4 @@
-"""Training in a share of its peak compared with plain PyTorch: equal bits, with replays."""
+"""Training in a fraction of its peak compared with plain PyTorch: equal bits, with replays."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
@@ -9,7 +9,7 @@ import torch
 
 import recoup
 
-SHARE = 0.6
+FRACTION = 0.6
 PLENTY = "16GiB"
 ROWS: list[tuple[str, recoup.Stats, int]] = []
 """Of each comparison: its name, what the run in the budget did, and the peak of the plain one."""
@@ -71,11 +71,11 @@ def peak_of(train: Callable[[], Trained]) -> int:
     return run.stats().peak_bytes
 
 
-def check(name: str, train: Callable[[], Trained], share: float = SHARE) -> recoup.Run:
-    """Trains plain, measures the peak, and trains in the share of it."""
+def check(name: str, train: Callable[[], Trained], fraction: float = FRACTION) -> recoup.Run:
+    """Trains plain, measures the peak, and trains in the fraction of it."""
     plain = train()
     peak = peak_of(train)
-    with recoup.budget(int(share * peak)) as run:
+    with recoup.budget(int(fraction * peak)) as run:
         squeezed = train()
     assert_same(plain, squeezed)
     assert_squeezed(name, run.stats(), peak)
@@ -98,6 +98,6 @@ def table() -> list[str]:
     for name, stats, peak in ROWS:
         mib = [f"{n / 2**20:.1f} MiB" for n in (peak, stats.budget_bytes, stats.peak_bytes)]
         counts = [f"{stats.evictions:,}", f"{stats.replays:,}"]
-        share = f"{100 * stats.replay_ns / stats.op_ns:.0f} %"
-        lines.append(f"| {' | '.join([name, *mib, *counts, share])} |")
+        fraction = f"{100 * stats.replay_ns / stats.op_ns:.0f} %"
+        lines.append(f"| {' | '.join([name, *mib, *counts, fraction])} |")
     return lines

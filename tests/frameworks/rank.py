@@ -56,13 +56,13 @@ def train(kind: str) -> compare.Trained:
     return compare.Trained(losses, compare.copies(state))
 
 
-def in_share(kind: str) -> tuple[recoup.Stats, int]:
+def in_fraction(kind: str) -> tuple[recoup.Stats, int]:
     run = compare.check(kind, lambda: train(kind))
     [(_, _, peak)] = compare.ROWS
     return run.stats(), peak
 
 
-def trainer_in_share(folder: Path) -> tuple[recoup.Stats, int]:
+def trainer_in_fraction(folder: Path) -> tuple[recoup.Stats, int]:
     def trained(*callbacks: transformers.TrainerCallback) -> compare.Trained:
         trainer = trainer_of(folder, ddp_backend="gloo")
         for each in callbacks:
@@ -71,7 +71,7 @@ def trainer_in_share(folder: Path) -> tuple[recoup.Stats, int]:
         return result_of(trainer)
 
     plain, peak = trained(), compare.peak_of(trained)
-    budget = TrainerBudget(int(compare.SHARE * peak))
+    budget = TrainerBudget(int(compare.FRACTION * peak))
     compare.assert_same(plain, trained(budget))
     assert budget.run is not None
     compare.assert_squeezed("Trainer", budget.run.stats(), peak)
@@ -82,7 +82,7 @@ def main(kind: str, folder: Path) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     rank = dist.get_rank()
-    stats, peak = trainer_in_share(folder) if kind == "trainer" else in_share(kind)
+    stats, peak = trainer_in_fraction(folder) if kind == "trainer" else in_fraction(kind)
     report = {"stats": stats.to_dict(), "peak_bytes": peak}
     (folder / f"{rank}.json").write_text(json.dumps(report))
     dist.barrier()

@@ -61,13 +61,13 @@ def training(quantize: Callable[[torch.nn.Module], None]) -> Callable[[], Traine
     return train
 
 
-@pytest.mark.parametrize("share", [0.6, 0.3])
+@pytest.mark.parametrize("fraction", [0.6, 0.3])
 @pytest.mark.parametrize(
     ("name", "quantize"),
     [("torchao, int8", by_torchao), ("bitsandbytes, int8", by_bitsandbytes(in_8_bits))],
 )
-def test_8_bits(name: str, quantize: Callable[[torch.nn.Module], None], share: float) -> None:
-    run = check(f"{name}, LoRA{', 30 %' * (share == 0.3)}", training(quantize), share)
+def test_8_bits(name: str, quantize: Callable[[torch.nn.Module], None], fraction: float) -> None:
+    run = check(f"{name}, LoRA{', 30 %' * (fraction == 0.3)}", training(quantize), fraction)
     assert run.stats().escapes == 0
 
 

@@ -71,7 +71,7 @@ def test_saves_and_resumes(tmp_path: Path) -> None:
 
     plain = whole()
     peak = compare.peak_of(whole)
-    budget = int(compare.SHARE * peak)
+    budget = int(compare.FRACTION * peak)
     with recoup.budget(budget) as run:
         saved = whole()
     compare.assert_same(plain, saved)
@@ -90,4 +90,4 @@ def test_saving_leaves_as_much_to_evict(tmp_path: Path) -> None:
         trainer.train()
         return result_of(trainer)
 
-    check("Trainer, saved, 30 %", train, share=0.3)
+    check("Trainer, saved, 30 %", train, fraction=0.3)

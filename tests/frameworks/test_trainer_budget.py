@@ -55,7 +55,7 @@ def test_trains_inside(tmp_path: Path) -> None:
         replays = [row["recoup_replays"] for row in rows]
         assert len(rows) == 7 and replays == sorted(replays) and replays[-1] > 0
         assert all(row["recoup_peak_bytes"] <= row["recoup_budget_bytes"] for row in rows)
-        assert all(0 <= row["recoup_replay_time_share"] < math.inf for row in rows)
+        assert all(0 <= row["recoup_replay_time_ratio"] < math.inf for row in rows)
 
 
 def test_is_left_when_training_fails(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from recoup._memory.machine import Reader
 
 _SECONDS_BETWEEN_LOOKS = 0.5
 _WINDOW_SECONDS = 1.0
-_SHARE = 0.2
+_FRACTION = 0.2
 _SECONDS_AFTER = 5.0
 
 
@@ -44,7 +44,7 @@ class Strain:
             self._stalled = now, stalled_us
         since, before_us = self._stalled
         if now - since >= _WINDOW_SECONDS:
-            if stalled_us - before_us > _SHARE * (now - since) * 1e6:
+            if stalled_us - before_us > _FRACTION * (now - since) * 1e6:
                 self._until = now + _SECONDS_AFTER
             self._stalled = now, stalled_us
         return now < self._until

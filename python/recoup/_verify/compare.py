@@ -12,8 +12,8 @@ from recoup._verify.stream import KINDS, Item, Step
 
 _ROUNDING = 1024
 """Largest difference of two roundings, in units in the last place of the largest element."""
-_LARGEST_SHARE = 2**-6
-"""The same as a share of the largest element, which limits it for types of few bits."""
+_LARGEST_FRACTION = 2**-6
+"""The same as a fraction of the largest element, which limits it for types of few bits."""
 _PIECE = 1 << 20
 """Number of elements that are compared at a time."""
 
@@ -114,7 +114,7 @@ def _is_rounding(dtype: torch.dtype, error: float, largest: float) -> bool:
     if not (dtype.is_floating_point or dtype.is_complex):
         return False
     unit = torch.finfo(dtype).eps
-    return error <= min(_ROUNDING * unit, max(_LARGEST_SHARE, 2 * unit)) * largest
+    return error <= min(_ROUNDING * unit, max(_LARGEST_FRACTION, 2 * unit)) * largest
 
 
 def read_elements(path: Path, item: Item) -> Tensor:

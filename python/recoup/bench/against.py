@@ -84,7 +84,7 @@ def _measured(net: Net, alternative: Alternative, plan: Plan, plain_peak: int) -
         "status": "ok",
         "note": alternative.note(),
         "peak_bytes": peak,
-        "peak_share": peak / plain_peak,
+        "peak_fraction": peak / plain_peak,
         "time_ratio": ratios.median,
         "time_ratios": ratios.each,
         "first_seconds": firsts[0],

@@ -37,7 +37,7 @@ PLOTS = {
     ),
     "layout": Plot("layout cost", lambda row: row["layout"]["cost"]),
     "scatter": Plot("scatter of free bytes", lambda row: row["layout"]["scatter"]),
-    "search": Plot("search time over op time", lambda row: row["search_share"]),
+    "search": Plot("search time over op time", lambda row: row["search_fraction"]),
 }
 
 
@@ -75,15 +75,15 @@ def _draw_policy(
         panel.plot(*_line(cases, plot.without), ":", **style)
     each = plot.each
     if each is not None:
-        shares, least = _line(cases, lambda row: min(each(row)))
+        percents, least = _line(cases, lambda row: min(each(row)))
         _, most = _line(cases, lambda row: max(each(row)))
-        panel.fill_between(shares, least, most, color=colour, alpha=0.15, linewidth=0)
+        panel.fill_between(percents, least, most, color=colour, alpha=0.15, linewidth=0)
 
 
 def _line(
     rows: list[dict[str, Any]], value: Callable[[dict[str, Any]], float | None]
 ) -> tuple[list[float], list[float]]:
     points = sorted(
-        (100 * row["share"], found) for row in rows if (found := value(row)) is not None
+        (100 * row["fraction"], found) for row in rows if (found := value(row)) is not None
     )
-    return [share for share, _ in points], [found for _, found in points]
+    return [percent for percent, _ in points], [found for _, found in points]

@@ -42,8 +42,8 @@ def timed(run: Callable[_P, Trial], *args: _P.args, **options: _P.kwargs) -> Tim
 
 def plain_seconds(before: Timed, after: Timed, at: float) -> float:
     """Time of a plain step at that moment, interpolated between the two runs around it."""
-    share = (at - before.at) / (after.at - before.at)
-    return (1 - share) * before.trial.step_seconds + share * after.trial.step_seconds
+    fraction = (at - before.at) / (after.at - before.at)
+    return (1 - fraction) * before.trial.step_seconds + fraction * after.trial.step_seconds
 
 
 def run_compared(
@@ -86,7 +86,7 @@ def run_round(
     """
     ran = []
     for row in rows:
-        yield f"{net.name}, {row['policy']}, {100 * row['share']:g}%"
+        yield f"{net.name}, {row['policy']}, {100 * row['fraction']:g}%"
         policy, budget = row["policy"], row["budget_bytes"]
         try:
             found = timed(run_compared, net, steps, seed, budget, before.trial, policy=policy)
@@ -112,10 +112,10 @@ def _describe(row: dict[str, Any], stats: recoup.Stats | None) -> None:
         "bits_equal": True,
         "time_ratio": statistics.median(row["time_ratios"]),
         "compute_overhead": overhead,
-        "search_share": stats.search_ns / stats.op_ns,
-        "bookkeeping_share": stats.bookkeeping_ns / stats.op_ns,
-        "move_share": stats.move_ns / stats.op_ns,
-        "allocator_share": stats.allocator_ns / stats.op_ns,
+        "search_fraction": stats.search_ns / stats.op_ns,
+        "bookkeeping_fraction": stats.bookkeeping_ns / stats.op_ns,
+        "move_fraction": stats.move_ns / stats.op_ns,
+        "allocator_fraction": stats.allocator_ns / stats.op_ns,
         "fragmentation": stats.fragmentation,
         "scatter": stats.scatter,
         "stats": stats.to_dict(),

@@ -21,8 +21,8 @@ class Plan:
 
     nets: list[str]
     policies: list[str]
-    shares: list[float]
-    """Budgets as shares of each net's unbudgeted peak."""
+    fractions: list[float]
+    """Budgets as fractions of each net's unbudgeted peak."""
     steps: int = 4
     rounds: int = 3
     """Number of rounds; each runs a case once, between two plain runs."""
@@ -30,11 +30,11 @@ class Plan:
     device: str = "cpu"
 
     def cases(self) -> Iterator[tuple[str, str, float]]:
-        """(net, policy, share) in the order in which they run."""
+        """(net, policy, fraction) in the order in which they run."""
         for net in self.nets:
             for policy in self.policies:
-                for share in self.shares:
-                    yield net, policy, share
+                for fraction in self.fractions:
+                    yield net, policy, fraction
 
 
 @dataclass
@@ -57,12 +57,12 @@ class Results(harness.Results):
 
     def rows_of(self, plan: Plan, net: str | None = None) -> list[dict[str, Any]]:
         """Existing rows of the plan's cases, of that net if one is given."""
-        known = {(row["net"], row["policy"], row["share"]): row for row in self.rows}
+        known = {(row["net"], row["policy"], row["fraction"]): row for row in self.rows}
         return [known[c] for c in plan.cases() if c in known and net in (None, c[0])]
 
     def lacks(self, plan: Plan, net: str) -> bool:
         """Whether a case of the plan with that net is not finished."""
-        wanted = len(plan.policies) * len(plan.shares)
+        wanted = len(plan.policies) * len(plan.fractions)
         return sum(row["status"] is not None for row in self.rows_of(plan, net)) < wanted
 
     def rounds_done(self, plan: Plan) -> int:
@@ -136,15 +136,15 @@ def _simulate(
     if not any((row["net"], row["policy"]) == (name, policy) for row in results.least):
         least = least_budget(trace, policy, peak)
         results.least.append({"net": name, "policy": policy, "budget_bytes": least})
-    known = {(row["policy"], row["share"]) for row in results.rows_of(plan, name)}
-    for share in plan.shares:
-        if (policy, share) in known:
+    known = {(row["policy"], row["fraction"]) for row in results.rows_of(plan, name)}
+    for fraction in plan.fractions:
+        if (policy, fraction) in known:
             continue
-        budget = max(1, int(share * peak))
+        budget = max(1, int(fraction * peak))
         layout = layout_row(trace, policy, budget)
         row = {
-            "net": name, "policy": policy, "share": share, "budget_bytes": budget, "layout": layout,
-            "status": None, "time_ratios": [],
+            "net": name, "policy": policy, "fraction": fraction, "budget_bytes": budget,
+            "layout": layout, "status": None, "time_ratios": [],
         }  # fmt: skip
         if layout["status"] == "too slow":
             row |= {"status": "too slow", "reason": "in simulation"}

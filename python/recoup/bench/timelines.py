@@ -23,17 +23,17 @@ def draw(plan: Plan, path: Path) -> Iterator[str]:
         yield f"{name}: recording"
         trace = recorded(name, plan)
         cases = [case[1:] for case in plan.cases() if case[0] == name]
-        panels += [_panel(trace, name, policy, share) for policy, share in cases]
+        panels += [_panel(trace, name, policy, fraction) for policy, fraction in cases]
     write_atomically(path, draw_timelines(panels, path.suffix[1:]))
 
 
-def _panel(trace: Trace, net: str, policy: str, share: float) -> Timeline:
+def _panel(trace: Trace, net: str, policy: str, fraction: float) -> Timeline:
     peak = trace.unbudgeted_peak_bytes()
-    budget = max(1, int(share * peak))
+    budget = max(1, int(fraction * peak))
     result = trace.simulate(budget, SimulationOptions(policy=policy))
     if result.status != "ok":
         raise ValueError(
-            f"{net} with policy {policy} in {share:.3g} of its peak: "
+            f"{net} with policy {policy} in {fraction:.3g} of its peak: "
             f"{result.reason or result.status}"
         )
     step = last_step(trace.timeline(budget, SimulationOptions(policy=policy)))
@@ -42,5 +42,5 @@ def _panel(trace: Trace, net: str, policy: str, share: float) -> Timeline:
         for kind in ("op", "replay")
     }
     ratio = (costs["op"] + costs["replay"]) / costs["op"]
-    title = f"{net}, {policy}, {100 * share:g}% of {peak / 1e6:.1f} MB: {ratio:.2f}x compute"
+    title = f"{net}, {policy}, {100 * fraction:g}% of {peak / 1e6:.1f} MB: {ratio:.2f}x compute"
     return Timeline(title, step, budget)

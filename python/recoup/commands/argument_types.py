@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from recoup._memory.fractions import ALSO_ALLOWED, parse_fraction
 from recoup._memory.share_group import check_share
-from recoup._memory.share_text import ALSO_ALLOWED, parse_share
 from recoup._memory.sizes import parse_bytes
 from recoup._reporting.files import check_writable, utf8_name
 from recoup.hints import did_you_mean
@@ -147,10 +147,10 @@ def size(text: str) -> str:
 def budget(text: str) -> str:
     """A size, a percentage such as 60%, or auto. Stays text."""
     try:
-        share = parse_share(text, name="")
+        fraction = parse_fraction(text, name="")
     except ValueError as error:
         raise wrong(str(error).strip()) from None
-    return _checked(text, also=ALSO_ALLOWED) if share is None else text
+    return _checked(text, also=ALSO_ALLOWED) if fraction is None else text
 
 
 def _checked(text: str, *, also: str) -> str:

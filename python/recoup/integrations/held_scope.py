@@ -42,5 +42,5 @@ class HeldScope:
             "recoup_peak_bytes": stats.peak_bytes,
             "recoup_evictions": stats.evictions,
             "recoup_replays": stats.replays,
-            "recoup_replay_time_share": stats.replay_ns / max(stats.op_ns, 1),
+            "recoup_replay_time_ratio": stats.replay_ns / max(stats.op_ns, 1),
         }

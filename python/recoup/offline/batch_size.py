@@ -29,7 +29,7 @@ class BatchTried:
     inputs of the same length. None: the steady step is not reached."""
     prediction: Prediction
     margin: Margin
-    """The margin, as a share of the batch."""
+    """The margin, as a fraction of the batch."""
     larger_batch: int
     """The batch plus the margin."""
     holds: bool
@@ -84,7 +84,7 @@ def largest_batch(
         sized = trace if size == batch else scaled.trace(size)
         predictor = Predictor(sized, max_time_ratio=max_time_ratio, **made)
         margin = margin_of(sized, whole_run=whole_run)
-        larger = math.ceil(size * (1 + margin.share))
+        larger = math.ceil(size * (1 + margin.fraction))
         one = _try(predictor, size, budget, now.step_ns / batch, margin, larger)
         if one.prediction.holds:
             one = dataclasses.replace(one, holds=completes(larger))

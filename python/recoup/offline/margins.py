@@ -17,8 +17,8 @@ _UNSEEN = 0.10  # for the program's behavior after the recorded steps
 class Margin:
     """The margin that is added to a budget before it is suggested."""
 
-    share: float
-    """Size of the margin as a share of the budget."""
+    fraction: float
+    """Size of the margin as a fraction of the budget."""
     whole_run: bool
     """Whether the whole run of the program was recorded."""
     spread: float
@@ -29,14 +29,14 @@ class Margin:
     def text(self, subject: str = "Suggested budgets have") -> str:
         """The reason for the margin, as a sentence."""
         if self.whole_run:
-            return f"{subject} a margin of {self.share:.0%}: costs differ between runs."
+            return f"{subject} a margin of {self.fraction:.0%}: costs differ between runs."
         seen = (
             f" The memory of the recorded steps differs by {self.spread:.0%}."
             if self.spread
             else ""
         )
         return (
-            f"{subject} a margin of {self.share:.0%}, because only the first steps were "
+            f"{subject} a margin of {self.fraction:.0%}, because only the first steps were "
             f"recorded.{seen} Evaluation, checkpoints and larger batches may need more: "
             "--whole-run records them."
         )
@@ -78,11 +78,11 @@ def with_margin(predictor: Predictor, found: Prediction, margin: Margin) -> Pred
 
     At most the unbudgeted peak plus the margin, where no evictions are needed.
     """
-    most = round(predictor.peak_bytes * (1 + margin.share))
-    share = margin.share
-    while (size := round(found.budget_bytes * (1 + share))) < most:
+    most = round(predictor.peak_bytes * (1 + margin.fraction))
+    fraction = margin.fraction
+    while (size := round(found.budget_bytes * (1 + fraction))) < most:
         tried = predictor.predict(short_size(size))
         if tried.holds:
             return tried
-        share += _ALWAYS  # fragmentation: a larger budget may fail
+        fraction += _ALWAYS  # fragmentation: a larger budget may fail
     return predictor.predict(short_size(most))

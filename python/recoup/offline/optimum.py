@@ -20,9 +20,9 @@ _PROVED = 1e-4
 _FIRST_VALUES = 60
 # Thresholds from which on a column of the relaxed program counts as chosen.
 _ROUNDINGS = (0.1, 0.3, 0.5, 0.7, 0.9)
-# Shares of the budget for further programs, whose schedules leave room for the temporary memory of
-# replays.
-_SHARES = (0.99, 0.97, 0.95, 0.92, 0.88)
+# Fractions of the budget for further programs, whose schedules leave room for the temporary memory
+# of replays.
+_FRACTIONS = (0.99, 0.97, 0.95, 0.92, 0.88)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,10 +157,10 @@ class _Search:
             self.bound = max(self.bound, 1 + found.bound)
 
     def _search_in_less(self, most_values: int) -> None:
-        for left, share in zip(range(len(_SHARES), 0, -1), _SHARES, strict=True):
+        for left, fraction in zip(range(len(_FRACTIONS), 0, -1), _FRACTIONS, strict=True):
             if not self._open() or self.end - time.monotonic() < _LEAST_SECONDS:
                 return
-            model = Model(self.graph, int(self.budget_bytes * share), most_values, self.tier)
+            model = Model(self.graph, int(self.budget_bytes * fraction), most_values, self.tier)
             self._solve(model, self._seconds_left() / left)
 
     def _try(self, wishes: Wishes) -> None:

@@ -17,16 +17,16 @@ consider this, so the bound is that of engines that do not.
 
 Copies overlap with ops, one after the other, as in Note [Async copies]. D[m] is the time for which
 the program waits before moment m, C the time of all copies, and R that of all replays, each over
-the time of the step's ops. A copy slows down the ops that it overlaps with by `share` of its time.
+the time of the step's ops. A copy slows the ops that it overlaps with by `fraction` of its time.
 Some copies can only run between the end of kernel a and the start of kernel n: reads of values that
 are used there and had no block before, and writes of values that are made there and have no block
 afterwards. With the R and D of that time:
 
-    (1 - share) * time of these copies <= time of the ops + R + D
-    (1 - share) * C <= 1 + R + D                 for the whole step
+    (1 - fraction) * time of these copies <= time of the ops + R + D
+    (1 - fraction) * C <= 1 + R + D                    for the whole step
 
 The program has these rows for windows of 1, 2, 4, ... moments, also across the end of the step.
-The least R + D + share * C is the bound.
+The least R + D + fraction * C is the bound.
 """
 
 import dataclasses
@@ -41,7 +41,7 @@ from recoup.offline.trace_steps import Steps, changed
 from recoup.offline.traces import Trace, check_budget
 
 # kProcessorShare in csrc/engine/base/tier.h.
-PROCESSOR_SHARE = 0.14
+PROCESSOR_FRACTION = 0.14
 _LEAST_SECONDS = 0.05
 
 
@@ -65,14 +65,14 @@ def steady_bound(
     budget_bytes: int,
     tier: TierPrice,
     *,
-    share: float = PROCESSOR_SHARE,
+    fraction: float = PROCESSOR_FRACTION,
     time_limit: float = 60.0,
     most_values: int = 1000,
 ) -> SteadyBound:
     """Returns a lower bound of a step's time ratio in a steady training with a spill tier.
 
     step: from `Trace.step()`, or its graph; it must be like the steps before and after it.
-    share: the part of a copy's time by which it delays the ops that it overlaps with, 0 to 1.
+    fraction: the part of a copy's time by which it delays the ops that it overlaps with, 0 to 1.
     time_limit: approximate limit in seconds, above 0.
     most_values: the number of the largest values that may be evicted; the bound treats all others
         as free.
@@ -80,14 +80,14 @@ def steady_bound(
     Raises ModuleNotFoundError without SciPy, ValueError for a number out of range.
     """
     check_budget(budget_bytes)
-    if not time_limit > 0 or not 0 <= share <= 1:
+    if not time_limit > 0 or not 0 <= fraction <= 1:
         raise ValueError(
-            "a time limit must be above 0 s, and a share from 0 to 1; "
-            f"got {time_limit} s and {share}"
+            "a time limit must be above 0 s, and a fraction from 0 to 1; "
+            f"got {time_limit} s and {fraction}"
         )
     start = time.monotonic()
     ended, successors = with_step_end(step if isinstance(step, Graph) else graph_of(step))
-    model = SteadyModel(ended, successors, budget_bytes, most_values, tier, share)
+    model = SteadyModel(ended, successors, budget_bytes, most_values, tier, fraction)
     found = [solve(model, whole=False, seconds=time_limit)]
     if found[0].status != "infeasible":
         left = max(_LEAST_SECONDS, time_limit - (time.monotonic() - start))
@@ -163,7 +163,7 @@ class SteadyModel(Model):
         budget_bytes: int,
         most_values: int,
         tier: TierPrice,
-        share: float,
+        fraction: float,
     ) -> None:
         self._successors = successors
         self._crossing = set(successors.values())
@@ -173,15 +173,15 @@ class SteadyModel(Model):
         for v, last in successors.items():
             if v in self.written and v != last and last in self.written:
                 self.rows.add([(self.written[v], 1.0), (self.written[last], -1.0)], 0)
-        self._add_waits(share)
+        self._add_waits(fraction)
 
-    def _add_waits(self, share: float) -> None:
+    def _add_waits(self, fraction: float) -> None:
         """The costs of copies, and the rows for windows of moments."""
         for column, price in self._prices.items():
-            self.costs[column] = share * price
+            self.costs[column] = fraction * price
         most = 1 + sum(self._prices.values())
         waits = [self._column(1.0, whole=0, upper=most) for _ in self.moments]
-        alone = 1 - share
+        alone = 1 - fraction
         copies = [(column, alone * price) for column, price in self._prices.items()]
         longer = [*self._replays_in(range(len(self.moments))), *((wait, -1.0) for wait in waits)]
         self.rows.add([*copies, *longer], 1)

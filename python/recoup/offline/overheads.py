@@ -36,7 +36,7 @@ _ROUNDS = 3
 _STEPS = 6
 _DEEP_LAYERS = 32
 _DEEP_ROWS = 128
-_SHARE = 0.5  # budget, as a share of the deep network's peak
+_FRACTION = 0.5  # budget, as a fraction of the deep network's peak
 _COPIED_BYTES = 1 << 14
 
 
@@ -126,7 +126,7 @@ def _replay_ns() -> float:
         room = ample.stats().peak_bytes - outside
     least = float("inf")
     with budget(
-        outside + round(_SHARE * room), device="cpu", options=Options(planning="off")
+        outside + round(_FRACTION * room), device="cpu", options=Options(planning="off")
     ) as run:
         step()
         before = run.stats()

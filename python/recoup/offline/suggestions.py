@@ -18,8 +18,8 @@ from recoup.options import CostModel, Planning, SimulationOptions
 
 LADDER = range(100, 0, -10)
 """Percentages of the unbudgeted peak that are tried."""
-_ALIKE = 0.9  # share of ops that two like steps have in common
-_RESOLUTION = 0.01  # of the least budget, as a share of the peak
+_ALIKE = 0.9  # fraction of ops that two like steps have in common
+_RESOLUTION = 0.01  # of the least budget, as a fraction of the peak
 # A busy machine distorts measured costs this much: a suggested budget must work then, too.
 _NOISES = (None, (1, 30.0), (2, 30.0))
 
@@ -48,8 +48,8 @@ class Prediction:
     budget: str
     """Value of `recoup run --budget`."""
     budget_bytes: int
-    share: float
-    """Size as a share of the unbudgeted peak."""
+    fraction: float
+    """Size as a fraction of the unbudgeted peak."""
     status: Status
     """Status of the whole trace and of the steady step."""
     holds: bool
@@ -226,13 +226,13 @@ class Predictor:
     def predict_time(self, budget: str) -> Prediction:
         """As `predict`, but does not try whether the budget holds: `holds` is False."""
         budget_bytes = parse_bytes(budget)
-        run, processor_share = self._simulate_timed(budget_bytes)
+        run, processor_fraction = self._simulate_timed(budget_bytes)
         status, reason, ratio = run.status, run.reason, None
         written = read = None
         if status == "ok":
             until = run if self._until is None else self._simulate(self._until, budget_bytes)
             before = self._simulate(self._before, budget_bytes)
-            eviction_ns = processor_share * self._eviction_ns(run)
+            eviction_ns = processor_fraction * self._eviction_ns(run)
             evicting_ns = self._extra_ns(until, eviction_ns) - self._extra_ns(before, eviction_ns)
             evicting_ns = max(evicting_ns, 0.0)
             ratio = (self._unevicted_ns + evicting_ns) / self.plain_ns
@@ -246,7 +246,7 @@ class Predictor:
         return Prediction(
             budget=budget,
             budget_bytes=budget_bytes,
-            share=budget_bytes / self.peak_bytes,
+            fraction=budget_bytes / self.peak_bytes,
             status=status,
             holds=False,
             reason=reason,
@@ -258,7 +258,7 @@ class Predictor:
         )
 
     def _simulate_timed(self, budget_bytes: int) -> tuple[Simulation, float]:
-        """A simulation of the whole trace, and the share of its time in which a processor ran it.
+        """A simulation of the whole trace, and the fraction of its time that a processor ran it.
 
         Many simulations run in parallel, possibly on fewer processors.
         """
@@ -358,21 +358,21 @@ def knee_of(predictions: Sequence[Prediction]) -> Prediction | None:
     """The knee of time over memory: the point farthest below the chord.
 
     This is Kneedle (Satopaa, Albrecht, Irwin, Raghavan: Finding a "Kneedle" in a Haystack, 2011)
-    without its smoothing: shares and ratios are scaled to 0..1, and the chord goes from the least
-    budget to the largest. If all times are within 1 %, the knee is the least budget. Of points at
-    the same distance it is the smaller budget.
+    without its smoothing: fractions and ratios are scaled to 0..1, and the chord goes from the
+    least budget to the largest. If all times are within 1 %, the knee is the least budget. Of
+    points at the same distance it is the smaller budget.
     """
-    points = [(one.share, one.time_ratio) for one in predictions if one.time_ratio is not None]
+    points = [(one.fraction, one.time_ratio) for one in predictions if one.time_ratio is not None]
     if not points or len(points) != len(predictions):
         return None
-    shares, ratios = zip(*points, strict=True)
-    width, height = max(shares) - min(shares), max(ratios) - min(ratios)
-    least = min(predictions, key=lambda one: one.share)
+    fractions, ratios = zip(*points, strict=True)
+    width, height = max(fractions) - min(fractions), max(ratios) - min(ratios)
+    least = min(predictions, key=lambda one: one.fraction)
     if height < _FLAT or width == 0:
         return least
 
     def below_chord(one: Prediction) -> tuple[float, float]:
-        x = (one.share - min(shares)) / width
+        x = (one.fraction - min(fractions)) / width
         y = ((one.time_ratio or 0.0) - min(ratios)) / height
         return (1 - x) - y, -x
 

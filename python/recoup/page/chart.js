@@ -42,9 +42,9 @@ class Chart {
     this.show(at - (at - from) * factor, at + (to - at) * factor);
   }
 
-  shift(share) {
+  shift(fraction) {
     const { from, to } = this.view;
-    const by = (to - from) * share;
+    const by = (to - from) * fraction;
     const length = Math.max(1, this.step.length);
     const moved = Math.min(Math.max(by, -from), length - to);
     this.show(from + moved, to + moved);

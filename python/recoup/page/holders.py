@@ -7,7 +7,7 @@ from recoup._memory.sizes import format_bytes
 from recoup.page.tables import Cell, count_cell, row_html, size_cell, table_html
 from recoup.page.texts import NOTHING, count_text, escape, module_name, percent
 
-_LARGE = 0.05  # of all held bytes: a module with this share of a kind has a row of its own
+_LARGE = 0.05  # of all held bytes: a module with this fraction of a kind has a row of its own
 
 
 def holders_tables(rows: Sequence[Mapping[str, Any]], whole: int, *, label: str) -> str:

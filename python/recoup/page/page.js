@@ -180,8 +180,8 @@ function tellCursor(chart) {
   const found = chart.at(column);
   const box = by("hover");
   const head = Number.isNaN(found.charged) ? `${formatBytes(found.total)} held` : `${formatBytes(found.charged)} charged`;
-  const share = found.budget > 0 && !Number.isNaN(found.charged) ? `, ${percentText(found.charged, found.budget)} of the budget` : "";
-  const lines = [element("p", `${found.moment}: ${head}${share}`, "head")];
+  const percent = found.budget > 0 && !Number.isNaN(found.charged) ? `, ${percentText(found.charged, found.budget)} of the budget` : "";
+  const lines = [element("p", `${found.moment}: ${head}${percent}`, "head")];
   holders(step, found.instant, 5).forEach(([index, size], i) => {
     const { module, kind, op } = step.groups[index];
     const line = element("p", "", i ? "row" : "row gap");

@@ -115,7 +115,7 @@ REPORT = {
         [
             {
                 "budget_bytes": int,
-                "share": float,
+                "fraction": float,
                 "time_ratio": OrNone(float),
                 "rss_bytes": OrNone(int),
                 "status": str,

@@ -229,9 +229,9 @@ function moduleSeries(step, depth) {
   return { names, colours, of };
 }
 
-function viridis(step, share) {
+function viridis(step, fraction) {
   const stops = step.palette.modules;
-  const at = (0.06 + 0.9 * share) * (stops.length - 1);
+  const at = (0.06 + 0.9 * fraction) * (stops.length - 1);
   const low = Math.min(Math.floor(at), stops.length - 2);
   const part = (stop, i) => parseInt(stops[stop].slice(1 + 2 * i, 3 + 2 * i), 16);
   const mixed = [0, 1, 2].map((i) => Math.round(part(low, i) + (at - low) * (part(low + 1, i) - part(low, i))));

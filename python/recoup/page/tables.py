@@ -144,7 +144,7 @@ def suggestions_table(suggestions: Sequence[Mapping[str, Any]]) -> str:
         ratio, resident = row["time_ratio"], row["rss_bytes"]
         cells = (
             size_cell(row["budget_bytes"]),
-            Cell(percent(row["share"], 1), row["share"]),
+            Cell(percent(row["fraction"], 1), row["fraction"]),
             Cell(NOTHING, -1) if ratio is None else Cell(ratio_text(ratio), ratio),
             Cell(NOTHING, -1) if resident is None else size_cell(resident),
             Cell(row["status"] or NOTHING),

@@ -1,5 +1,5 @@
 "use strict";
-// Sizes, times, counts and shares as Python writes them: recoup._memory.sizes.format_bytes,
+// Sizes, times, counts and fractions as Python writes them: recoup._memory.sizes.format_bytes,
 // recoup._reporting.report.format_ns, and count_text and percent of recoup.page.texts.
 
 // toFixed that rounds a tie to the even neighbour, as Python does.

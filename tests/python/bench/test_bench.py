@@ -11,7 +11,7 @@ from command import cli, refused
 from recoup.bench import rounds, runner, simulated
 from recoup.bench.nets import NETS, Net, net_named
 from recoup.bench.trial import Trial, record, run_in, run_plainly
-from recoup.commands.bench.arguments import parse_shares
+from recoup.commands.bench.arguments import parse_fractions
 from recoup.offline.timeline_picture import kind_of, last_step
 
 
@@ -54,7 +54,7 @@ def test_results_are_resumed(tmp_path: Path) -> None:
     list(runner.run_all(larger, results, out))
     found = json.loads(out.read_text())
     assert found["rows"][0] == first[0]  # the case did not run again
-    assert [(row["policy"], row["share"], row["status"]) for row in found["rows"]] == [
+    assert [(row["policy"], row["fraction"], row["status"]) for row in found["rows"]] == [
         ("dtr", 1.0, "ok"), ("dtr", 0.01, "out of budget"), ("lru", 1.0, "ok"),
         ("lru", 0.01, "out of budget"),
     ]  # fmt: skip
@@ -197,9 +197,9 @@ def test_the_last_step(tmp_path: Path) -> None:
     assert last_step(moments[: marks[0]]) == moments[: marks[0]]
 
 
-def test_shares() -> None:
-    assert parse_shares("100..80:10") == [1.0, 0.9, 0.8]
-    assert parse_shares("80, 12.5%") == [0.8, 0.125]
+def test_fractions() -> None:
+    assert parse_fractions("100..80:10") == [1.0, 0.9, 0.8]
+    assert parse_fractions("80, 12.5%") == [0.8, 0.125]
 
 
 def test_fragmentation_is_a_mean() -> None:

@@ -77,8 +77,8 @@ def test_rows_are_resumed(tmp_path: Path) -> None:
     first = json.loads(out.read_text())
     (row,) = first["alternatives"]
     assert row["status"] == "ok" and row["differs"] == []
-    assert row["peak_bytes"] == row["peak_share"] * first["judged_peaks"]["bilstm"]
-    assert row["peak_share"] < 0.9 and row["first_seconds"] > 0 and len(row["time_ratios"]) == 1
+    assert row["peak_bytes"] == row["peak_fraction"] * first["judged_peaks"]["bilstm"]
+    assert row["peak_fraction"] < 0.9 and row["first_seconds"] > 0 and len(row["time_ratios"]) == 1
     assert row["ours"]["planned"]["bits_equal"]
     assert row["ours"]["planned"]["stats"]["peak_bytes"] <= row["peak_bytes"]
 
@@ -127,7 +127,7 @@ def test_the_command(tmp_path: Path) -> None:
     assert "bilstm: eager's peak" in shown.stdout and "first step" in shown.stdout
     assert "save-on-cpu: moves saved tensors to the CPU, where they already are" in shown.stdout
     saved, compiled = json.loads(out.read_text())["alternatives"]
-    assert saved["peak_share"] == pytest.approx(1, rel=1e-3) and saved["differs"] == []
+    assert saved["peak_fraction"] == pytest.approx(1, rel=1e-3) and saved["differs"] == []
     assert compiled["status"] == "ok", compiled
     assert saved["ours"]["dtr"]["status"] == "ok"
 

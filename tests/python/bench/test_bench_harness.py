@@ -60,9 +60,9 @@ def test_a_process_tells_how_it_ended(program: str, result_name: str, reason: st
 
 
 def test_columns_are_formats_of_a_row(capsys: pytest.CaptureFixture[str]) -> None:
-    columns = {"net": "{net} {share:.0%}", "size": "{of[size]:,.1fMB}", "right": "{is_right}"}
-    row = {"net": "unet", "share": 0.5, "of": {"size": 1_234_567_890}, "is_right": True}
-    less = row | {"of": {"size": None}, "share": None, "is_right": False}
+    columns = {"net": "{net} {fraction:.0%}", "size": "{of[size]:,.1fMB}", "right": "{is_right}"}
+    row = {"net": "unet", "fraction": 0.5, "of": {"size": 1_234_567_890}, "is_right": True}
+    less = row | {"of": {"size": None}, "fraction": None, "is_right": False}
     assert tables.cells_of(columns, row) == ["unet 50%", "1,234.6 MB", "yes"]
     assert tables.cells_of(columns, less) == ["-", "-", "no"]
     assert tables.cells_of({"s": "{s:.1fms}"}, {"s": 0.0015}) == ["1.5 ms"]

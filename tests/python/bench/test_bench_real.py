@@ -35,23 +35,23 @@ def test_the_command(tmp_path: Path) -> None:
     shown = cli(*ARGUMENTS, "--rounds", "1", "--out", out, timeout=600)
     assert shown.returncode == 0, shown.stderr
     found = read(out)
-    rows = {(row["way"], row["share"]): row for row in found["rows"]}
+    rows = {(row["way"], row["fraction"]): row for row in found["rows"]}
     assert rows.keys() == {
         *((way.name, None) for way in WAYS if not way.budget),
-        *(("recoup", share) for share in (1.0, 0.5, 0.05)),
+        *(("recoup", fraction) for fraction in (1.0, 0.5, 0.05)),
     }
     peaks = found["peaks"]["tiny"]
     assert peaks["checkpoint"] < peaks["plain"]
-    for (way, share), row in rows.items():
+    for (way, fraction), row in rows.items():
         if row["status"] != "ok":
-            assert not row["runs"] and (share == 0.05 or row["status"] == "not installed")
+            assert not row["runs"] and (fraction == 0.05 or row["status"] == "not installed")
             continue
         (run,) = row["runs"]
         assert len(run["seconds"]) == 2 and run["page_faults"] > 0
         assert 0 < run["rss_before_bytes"] < run["peak_rss_bytes"]
         assert row["differs"] == (["buffers"] if way == "checkpoint" else [])
-        if share is not None:
-            assert row["budget_bytes"] == int(share * peaks["plain"])
+        if fraction is not None:
+            assert row["budget_bytes"] == int(fraction * peaks["plain"])
             assert run["charged_bytes"] <= row["budget_bytes"]
     assert rows["recoup", 0.5]["runs"][0]["replays"] > rows["recoup", 1.0]["runs"][0]["replays"]
     assert rows["recoup", 0.05]["status"] == "out of budget"
@@ -126,8 +126,8 @@ def test_cases_with_a_spill_tier(tmp_path: Path) -> None:
     assert shown["written GB"] == f"{run['written_bytes'] / 2e9:.2f}" and shown["bits"] == "equal"
     picture.draw(plan, results, tmp_path / "out.svg")
     assert "<!-- recoup+tier " in (tmp_path / "out.svg").read_text()
-    assert 0.2 in {share for _, share in Plan(["gpt2"], spill="1GiB").cases("gpt2")}
-    assert 0.2 not in {share for _, share in Plan(["gpt2"]).cases("gpt2")}
+    assert 0.2 in {fraction for _, fraction in Plan(["gpt2"], spill="1GiB").cases("gpt2")}
+    assert 0.2 not in {fraction for _, fraction in Plan(["gpt2"]).cases("gpt2")}
 
 
 def test_a_missing_allocator_is_reported() -> None:
@@ -176,9 +176,9 @@ def test_the_environment_chooses_the_allocator(monkeypatch: pytest.MonkeyPatch) 
     assert chosen["jemalloc"]["LD_PRELOAD"] == "libjemalloc.so.2"
 
 
-def row_of(way: str, share: float | None, *steps: list[float], **run: Any) -> dict[str, Any]:
+def row_of(way: str, fraction: float | None, *steps: list[float], **run: Any) -> dict[str, Any]:
     runs = [{"seconds": seconds, "page_faults": 10, **run} for seconds in steps]
-    case = {"net": "tiny", "way": way, "share": share, "status": "ok", "note": ""}
+    case = {"net": "tiny", "way": way, "fraction": fraction, "status": "ok", "note": ""}
     return case | {"differs": [], "runs": runs}
 
 

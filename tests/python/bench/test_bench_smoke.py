@@ -15,7 +15,7 @@ from recoup.bench import plots, runner
 
 NETS = ("unet", "bilstm")
 POLICIES = [policy.name for policy in recoup.policies()]
-SHARES = (0.7,)
+FRACTIONS = (0.7,)
 ARGUMENTS = (
     "bench", "--nets", *NETS, "--policies", "all", "--budgets", "70", "--steps", "2",
     "--rounds", "1",
@@ -26,8 +26,8 @@ COLUMNS = (
     "fragmented", "without",
 )  # fmt: skip
 NUMBERS = (
-    "time_ratio", "compute_overhead", "search_share", "bookkeeping_share", "move_share",
-    "allocator_share", "fragmentation", "scatter",
+    "time_ratio", "compute_overhead", "search_fraction", "bookkeeping_fraction", "move_fraction",
+    "allocator_fraction", "fragmentation", "scatter",
 )  # fmt: skip
 
 
@@ -50,7 +50,7 @@ def interrupt_after_some(out: Path) -> list[dict[str, Any]]:
 
 
 def check(row: dict[str, Any]) -> None:
-    case = (row["net"], row["policy"], row["share"])
+    case = (row["net"], row["policy"], row["fraction"])
     assert row["status"] in ("ok", "too slow"), case
     if "stats" not in row:
         return
@@ -69,14 +69,14 @@ def check(row: dict[str, Any]) -> None:
 def test_bench_smoke(tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     kept = interrupt_after_some(out)
-    assert 0 < len(kept) < len(NETS) * len(POLICIES) * len(SHARES)
+    assert 0 < len(kept) < len(NETS) * len(POLICIES) * len(FRACTIONS)
 
     shown = cli(*ARGUMENTS, "--out", out, timeout=600)
     assert shown.returncode == 0, shown.stderr
     rows = rows_of(out)
     assert [row for row in rows if row in kept] == kept  # these did not run again
-    cases = {(row["net"], row["policy"], row["share"]) for row in rows}
-    assert cases == {(n, p, s) for n in NETS for p in POLICIES for s in SHARES}
+    cases = {(row["net"], row["policy"], row["fraction"]) for row in rows}
+    assert cases == {(n, p, s) for n in NETS for p in POLICIES for s in FRACTIONS}
     assert len(rows) == len(cases)
     for row in rows:
         check(row)
@@ -89,7 +89,7 @@ def test_bench_smoke(tmp_path: Path) -> None:
     again = cli(*ARGUMENTS, "--out", out, "--plot", plot)
     assert again.returncode == 0, again.stderr
     assert again.stdout == shown.stdout and out.read_bytes() == done
-    plan = runner.Plan([*NETS], POLICIES, [*SHARES], steps=2, rounds=1)
+    plan = runner.Plan([*NETS], POLICIES, [*FRACTIONS], steps=2, rounds=1)
     results = runner.Results(settings={}, rows=rows)
     for kind in plots.PLOTS:
         plots.draw(plan, results, plot, kind)

@@ -24,12 +24,12 @@ def plain() -> Iterator[finetune_gpt2.Plain]:
     yield finetune_gpt2.train_plainly(SIZE, STEPS, 0)
 
 
-@pytest.mark.parametrize("share", [0.5, 0.25])
+@pytest.mark.parametrize("fraction", [0.5, 0.25])
 def test_gpt2_trains_below_its_parameters_and_state(
-    plain: finetune_gpt2.Plain, share: float
+    plain: finetune_gpt2.Plain, fraction: float
 ) -> None:
-    assert share * plain.peak_bytes < plain.kept_bytes < plain.peak_bytes
-    budget = int(share * plain.peak_bytes)
+    assert fraction * plain.peak_bytes < plain.kept_bytes < plain.peak_bytes
+    budget = int(fraction * plain.peak_bytes)
     found = finetune_gpt2.train_in(budget, plain, SIZE, STEPS, 0)
     assert found.difference is None
     assert found.stats.peak_bytes <= budget
@@ -58,4 +58,4 @@ def test_the_demo_includes_the_example(capsys: pytest.CaptureFixture[str]) -> No
     console = Console(width=demo.PIPE_WIDTH)
     assert demo.demo_spilling(console, STEPS) == 0
     shown = capsys.readouterr().out
-    assert shown.count("bits equal") == len(demo.SPILL_SHARES)
+    assert shown.count("bits equal") == len(demo.SPILL_FRACTIONS)

@@ -49,9 +49,9 @@ def test_summary_agrees_with_the_report(tmp_path: Path) -> None:
     memory, time, work = result.stderr.splitlines()
     stats = json.loads((tmp_path / "r.json").read_text())["stats"]
     assert stats["work"]["replays"] > 0
-    share = 100 * stats["memory"]["peak_bytes"] / (8 << 20)
+    percent = 100 * stats["memory"]["peak_bytes"] / (8 << 20)
     assert re.fullmatch(r"recoup: peak \S+ MiB of a budget of 8.0 MiB \(.*\)", memory)
-    assert memory.endswith(f"({share:.1f} %, set by --budget)")
+    assert memory.endswith(f"({percent:.1f} %, set by --budget)")
     assert time.startswith("recoup: about ") and "x the time of the program's ops alone: " in time
     trace, report = tmp_path / "t.rtrace", tmp_path / "r.json"
     replays = stats["work"]["replays"]

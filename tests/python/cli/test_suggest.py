@@ -131,11 +131,11 @@ def test_the_figures_of_the_json_file(tmp_path: Path) -> None:
     # Within a hundredth of the peak.
     assert budgets[least] - budgets[least + 1] <= 0.011 * peak
     for row in rows:
-        assert row["share"] == row["budget_bytes"] / peak
+        assert row["fraction"] == row["budget_bytes"] / peak
         line = next(
             line for line in result.stdout.splitlines() if line.split()[:1] == [row["budget"]]
         )
-        assert f"{row['share']:.0%}" in line
+        assert f"{row['fraction']:.0%}" in line
         assert (f"{row['time_ratio'] or 0:.2f}x" in line) == (row["status"] == "ok")
         assert ("least" in line) == (row == figures["least"])
         assert ("knee" in line) == (row == figures["knee"])
@@ -181,7 +181,7 @@ def test_suggestions_with_a_spill_tier_and_a_policy(tmp_path: Path) -> None:
     result, figures = suggest(tmp_path, *args)
     assert result.returncode == 0
     assert "with 64MiB on disk" in result.stdout
-    assert figures["least"]["share"] < 0.4  # less than the parameters and their state
+    assert figures["least"]["fraction"] < 0.4  # less than the parameters and their state
     for command in commands_in(result.stdout):
         assert command[4:8] == ["--policy", "recoup", "--spill", "64MiB"]
     assert "with 64MiB on disk: on a disk of 0.8 GB/s each way." in result.stdout

@@ -195,16 +195,16 @@ def test_a_trace_without_tensors_is_refused() -> None:
 # ---- the knee ----
 
 
-def prediction(share: float, ratio: float | None) -> Prediction:
-    size = round(share * 1000)
-    return Prediction(f"{size}B", size, share, "ok", True, "", ratio, 0, 0)
+def prediction(fraction: float, ratio: float | None) -> Prediction:
+    size = round(fraction * 1000)
+    return Prediction(f"{size}B", size, fraction, "ok", True, "", ratio, 0, 0)
 
 
 def test_the_knee_of_a_hyperbola() -> None:
     # y = 1/x over 0.1..1, scaled to the unit square, is farthest from its chord at x = sqrt(0.1).
     points = [prediction(x / 100, 100 / x) for x in range(10, 101)]
     knee = knee_of(points)
-    assert knee is not None and math.isclose(knee.share, math.sqrt(0.1), abs_tol=0.005)
+    assert knee is not None and math.isclose(knee.fraction, math.sqrt(0.1), abs_tol=0.005)
 
 
 def test_the_knee_of_a_corner() -> None:
@@ -313,7 +313,9 @@ def test_the_disk_that_a_tier_needs(tmp_path: Path) -> None:
     options: dict[str, Any] = {"max_time_ratio": 1000, "cost_model": "bytes"}
     predictor, alone = Predictor(trace, spill="64MiB", **options), Predictor(trace, **options)
     assert predictor.with_tier_speed(DEFAULT_SPEED).predict("3MiB") == predictor.predict("3MiB")
-    found = [predictor.predict(short_size(predictor.peak_bytes * share // 10)) for share in (4, 7)]
+    found = [
+        predictor.predict(short_size(predictor.peak_bytes * fraction // 10)) for fraction in (4, 7)
+    ]
     uses = tier_use(predictor, alone, found)
     assert [use.budget for use in uses] == [one.budget for one in found]
     for use in uses:

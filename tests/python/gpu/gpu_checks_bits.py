@@ -55,7 +55,7 @@ def number_many_nodes() -> None:
 
 
 @check
-def training(net: str, variant: str, shares: str = "0.7,0.5,0.4") -> None:
+def training(net: str, variant: str, fractions: str = "0.7,0.5,0.4") -> None:
     torch.use_deterministic_algorithms(True)
     made_outside = len(variant) % 2 == 1
 
@@ -102,8 +102,8 @@ def training(net: str, variant: str, shares: str = "0.7,0.5,0.4") -> None:
         return result.stats.evictions
 
     fitted = [
-        evictions_in(outside + int((peak - outside) * share), policy, check_replays=at == 1)
-        for at, share in enumerate(map(float, shares.split(",")))
+        evictions_in(outside + int((peak - outside) * fraction), policy, check_replays=at == 1)
+        for at, fraction in enumerate(map(float, fractions.split(",")))
         for policy in ("recoup", ("dtr-eq", "coop", "lru")[at % 3])
     ]
     assert all(evictions is None or evictions > 0 for evictions in fitted), fitted

@@ -115,7 +115,7 @@ def results_on_the_cpu() -> None:
 def assert_same_when_short(program: Callable[[], list[Tensor]], plain: list[Tensor]) -> None:
     """Runs in less and less memory until it is out of budget; at least one budget needs replays.
 
-    The workspaces of kernels differ by device, so no fixed share of the peak suits all devices.
+    The workspaces of kernels differ by device, so no fixed fraction of the peak suits all devices.
     """
     # A larger budget would reserve more for moves.
     ample = min(free_bytes(here.device) // 4, 1 << 30)

@@ -57,7 +57,7 @@ def refusals() -> None:
 
 
 @check
-def shares() -> None:
+def fractions() -> None:
     # CUDA allocates memory for kernels when they first run.
     assert torch.ones(3, device=here.device).add(1).tolist() == [2, 2, 2]
     hog = torch.ones(24 * MIB, dtype=torch.uint8, device=here.device)

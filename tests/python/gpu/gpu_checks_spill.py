@@ -158,8 +158,8 @@ def a_small_tier() -> None:
     """A value without room in the tier stays resident or is replayed; the capacity is a limit."""
     plain = training()
     budget = tight_budget()
-    for share in (4, 8, 64):
-        spill = floor_bytes() // share
+    for fraction in (4, 8, 64):
+        spill = floor_bytes() // fraction
         with recoup.budget(budget + floor_bytes(), device=here.device, spill=spill) as run:
             ours = training()
             if here.fake is not None:

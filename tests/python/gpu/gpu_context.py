@@ -81,12 +81,12 @@ def assert_same(ours: list[Tensor], theirs: list[Tensor]) -> None:
         assert same(a, b), f"result {at} differs"
 
 
-def small_budget(model: nn.Module, share: float = 0.5) -> int:
-    """The memory from outside, and a share of what one step adds to it."""
+def small_budget(model: nn.Module, fraction: float = 0.5) -> int:
+    """The memory from outside, and a fraction of what one step adds to it."""
     with recoup.budget(min(free_bytes(here.device), 128 * MIB), device=here.device) as run:
         step(model)
     stats = run.stats()
-    return stats.external_bytes + int((stats.peak_bytes - stats.external_bytes) * share)
+    return stats.external_bytes + int((stats.peak_bytes - stats.external_bytes) * fraction)
 
 
 def with_outside(budget: int) -> int:

@@ -81,7 +81,7 @@ EXPANDABLE = (
     "a_model_from_before_the_scope_is_trained",
 )
 # Checks that measure the memory of the whole device: no other process may use it meanwhile.
-ALONE = ("shares", "the_driver_gives_no_more_than_the_budget", "traces_are_recorded")
+ALONE = ("fractions", "the_driver_gives_no_more_than_the_budget", "traces_are_recorded")
 EXPANDABLE_SEGMENTS = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
 
 

@@ -167,7 +167,7 @@ def test_every_published_cell_is_reproduced(path: Path) -> None:
         assert cell.replays in (None, result.stats.replays), (cell, result)
 
 
-def test_budgets_are_shares_of_the_peak() -> None:
+def test_budgets_are_fractions_of_the_peak() -> None:
     if not GOLDEN.is_file():
         pytest.skip(f"the DTR authors' figures are not in {SHARED}")
     peaks = {
@@ -175,7 +175,7 @@ def test_budgets_are_shares_of_the_peak() -> None:
         for log in LOGS.iterdir()
     }
     for cell in read_golden(GOLDEN):
-        assert cell.budget_bytes == int(peaks[cell.log] * cell.share)
+        assert cell.budget_bytes == int(peaks[cell.log] * cell.fraction)
 
 
 # ---- the command ----

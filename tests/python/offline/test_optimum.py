@@ -89,7 +89,9 @@ class Program:
 
 def budgets_of(trace: recoup.Trace) -> list[int]:
     peak = trace.unbudgeted_peak_bytes()
-    return sorted({peak * share // 100 // UNIT * UNIT for share in (95, 88, 80, 70)}, reverse=True)
+    return sorted(
+        {peak * fraction // 100 // UNIT * UNIT for fraction in (95, 88, 80, 70)}, reverse=True
+    )
 
 
 # ---- no policy is below the bound ----

@@ -10,7 +10,7 @@ import torch
 import recoup
 from recoup.offline.graph import Graph, GraphOp, GraphValue, TierPrice
 from recoup.offline.optimum_steady import (
-    PROCESSOR_SHARE,
+    PROCESSOR_FRACTION,
     steady_bound,
     with_median_costs,
     with_step_end,
@@ -52,26 +52,28 @@ def alternating(*, changes: bool, between: bool = False) -> Graph:
         (False, READ),  # both have been in the tier since an earlier step
     ],
 )
-@pytest.mark.parametrize("share", [0.0, 0.14, 1.0])
-def test_states_that_take_turns(changes: bool, copies: float, share: float) -> None:
+@pytest.mark.parametrize("fraction", [0.0, 0.14, 1.0])
+def test_states_that_take_turns(changes: bool, copies: float, fraction: float) -> None:
     graph = alternating(changes=changes)
     # One leaves and the other one comes between two ops, and again between two steps of two ops.
-    found = steady_bound(graph, MIB * 3 // 2, PRICE, share=share)
+    found = steady_bound(graph, MIB * 3 // 2, PRICE, fraction=fraction)
     assert found.proved
     assert found.bound == pytest.approx(1 + copies, abs=1e-4)
-    assert steady_bound(graph, 2 * MIB, PRICE, share=share).bound == pytest.approx(1, abs=1e-6)
-    assert steady_bound(graph, MIB // 2, PRICE, share=share).bound is None
+    assert steady_bound(graph, 2 * MIB, PRICE, fraction=fraction).bound == pytest.approx(
+        1, abs=1e-6
+    )
+    assert steady_bound(graph, MIB // 2, PRICE, fraction=fraction).bound is None
 
     # An op between the two hides the copies of one turn: three ops, and two turns.
     hidden = steady_bound(
-        alternating(changes=changes, between=True), MIB * 3 // 2, PRICE, share=share
+        alternating(changes=changes, between=True), MIB * 3 // 2, PRICE, fraction=fraction
     )
-    assert hidden.bound == pytest.approx(1 + (copies + share * copies) / 3, abs=1e-4)
+    assert hidden.bound == pytest.approx(1 + (copies + fraction * copies) / 3, abs=1e-4)
 
 
 def test_copies_that_take_longer_than_a_step() -> None:
     slow = dataclasses.replace(PRICE, write_ns_per_byte=30.0)
-    found = steady_bound(alternating(changes=True, between=True), MIB * 3 // 2, slow, share=0.14)
+    found = steady_bound(alternating(changes=True, between=True), MIB * 3 // 2, slow, fraction=0.14)
     time_of_copies = 2 * (30 * WRITE + READ)
     assert found.bound is not None
     assert found.bound == pytest.approx((time_of_copies + 2) / 3, abs=1e-4)
@@ -149,12 +151,12 @@ def test_no_steady_run_is_below_the_bound(training: recoup.Trace, percent: int) 
 
 def test_numbers_out_of_range_are_refused(training: recoup.Trace) -> None:
     step = training.step()
-    for share, time_limit in ((1.5, 1.0), (-0.1, 1.0), (0.5, 0.0)):
+    for fraction, time_limit in ((1.5, 1.0), (-0.1, 1.0), (0.5, 0.0)):
         with pytest.raises(ValueError, match="a time limit must be above 0 s"):
-            steady_bound(step, 1 << 30, TierPrice(), share=share, time_limit=time_limit)
+            steady_bound(step, 1 << 30, TierPrice(), fraction=fraction, time_limit=time_limit)
 
 
-def test_the_share_is_that_of_the_engine() -> None:
+def test_the_fraction_is_that_of_the_engine() -> None:
     header = (Path(__file__).parents[3] / "csrc/engine/base/tier.h").read_text()
     found = re.search(r"kProcessorShare = ([\d.]+);", header)
-    assert found is not None and float(found[1]) == PROCESSOR_SHARE
+    assert found is not None and float(found[1]) == PROCESSOR_FRACTION

@@ -25,7 +25,9 @@ def program(seed: int, ops: int) -> recoup.Trace:
 
 def budgets_of(trace: recoup.Trace) -> list[int]:
     peak = trace.unbudgeted_peak_bytes()
-    return sorted({peak * share // 100 // UNIT * UNIT for share in (90, 75, 60, 45)}, reverse=True)
+    return sorted(
+        {peak * fraction // 100 // UNIT * UNIT for fraction in (90, 75, 60, 45)}, reverse=True
+    )
 
 
 @pytest.mark.parametrize("seed", range(400, 440))

@@ -178,10 +178,10 @@ def test_budgeted_and_rotor_plan_for_the_budget(traced: Path, policy: str) -> No
     peak = trace.unbudgeted_peak_bytes()
     ratios = [
         trace.simulate(
-            int(peak * share),
+            int(peak * fraction),
             recoup.SimulationOptions(policy=policy, plan_ahead=True, layout=False),
         ).time_ratio
-        for share in (1.0, 0.7, 0.5)
+        for fraction in (1.0, 0.7, 0.5)
     ]
     assert ratios[0] == 1.0 < ratios[1] <= ratios[2] < 2.0
 

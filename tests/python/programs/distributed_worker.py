@@ -16,7 +16,7 @@ import recoup
 from differential import see
 from distributed_programs import PROGRAMS
 
-# The budgets of even and of odd ranks as shares of their peaks, without a spill tier and with one.
+# Budgets of even and of odd ranks as fractions of their peaks, without a spill tier and with one.
 WITHOUT_TIER, WITH_TIER = (0.75, 0.7), (0.45, 0.55)
 # Results of collectives are non-recomputable, so most of a peak cannot be evicted. An op of
 # sequence_parallel holds 61 % of it. What is kept above that depends on measured costs: one run in
@@ -34,8 +34,8 @@ def main(rank: int, world: int, file: str, names: list[str]) -> None:
             loose_is_same = see(program(rank, world)) == plain
         peak = loose.stats().peak_bytes
         without_tier = NEAR_THEIR_LEAST.get(name, WITHOUT_TIER)
-        for shares, tier in ((without_tier, False), (WITH_TIER, True)):
-            budget = int(peak * shares[rank % 2])
+        for fractions, tier in ((without_tier, False), (WITH_TIER, True)):
+            budget = int(peak * fractions[rank % 2])
             with recoup.budget(budget, spill="1GiB" if tier else None) as run:
                 same = see(program(rank, world)) == plain
                 run.check()

@@ -79,21 +79,21 @@ class Program:
             self.options["policy"] = self._chance.choice(("dtr", "lru", "coop", "random"))
         self._kept: list[Any] = []
 
-    def run(self, budget: int | str, share: float = 1.0) -> Outcome:
-        """Runs the program in `budget`. With `share` below 1, the program may change its budget."""
+    def run(self, budget: int | str, fraction: float = 1.0) -> Outcome:
+        """Runs the program in `budget`. With `fraction` below 1, it may change its budget."""
         torch.manual_seed(self._seed)
         self._kept.clear()
         error: BaseException | None = None
         try:
             with recoup.budget(budget, profile="timeline", **split(self.options)) as run:
                 budgets = [run.stats().budget_bytes]
-                self._body(run, budgets, share)
+                self._body(run, budgets, fraction)
         except (recoup.OutOfBudgetError, OnPurposeError, KeyboardInterrupt) as raised:
             error = raised
         self._kept.clear()
         return Outcome(run, self.ending, error, budgets)
 
-    def _body(self, run: recoup.Run, budgets: list[int], share: float) -> None:
+    def _body(self, run: recoup.Run, budgets: list[int], fraction: float) -> None:
         if self.ending == "nothing":
             raise OnPurposeError("before any op\nand more lines")
         model = self._model()
@@ -101,7 +101,7 @@ class Program:
         for _ in range(self._steps):
             x, y = torch.randn(self._rows, WIDTH), torch.randint(WIDTH, (self._rows,))
             loss = functional.cross_entropy(model(x), y)
-            self._disturb(run, budgets, loss, x, share)
+            self._disturb(run, budgets, loss, x, fraction)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -137,7 +137,7 @@ class Program:
         budgets: list[int],
         loss: torch.Tensor,
         x: torch.Tensor,
-        share: float,
+        fraction: float,
     ) -> None:
         chance = self._chance
         if chance.random() < 0.3:
@@ -149,7 +149,7 @@ class Program:
             self._kept.append(kept.cos_() if chance.random() < 0.5 else kept + 1)
         if chance.random() < 0.2:
             run.mark_step("half")
-        if chance.random() < 0.2 and share < 1:
+        if chance.random() < 0.2 and fraction < 1:
             run.set_budget(int(run.stats().budget_bytes * 1.25))
             budgets.append(run.stats().budget_bytes)
             self._kept.append(x * 3)

@@ -28,9 +28,9 @@ from differential import see
 WIDTH, LAYERS, STEPS = 128, 6, 4
 ROWS, LARGE = 64, 3000
 WORDS = 40000
-# The budget as a share of the sum of the peaks, by the number of ranks. An equal part of it for
+# The budget as a fraction of the sum of the peaks, by the number of ranks. An equal part of it for
 # each rank is too small for rank 0, except with tensor_parallel.
-SHARES = {2: 0.65, 4: 0.75}
+FRACTIONS = {2: 0.65, 4: 0.75}
 
 
 class Block(torch.nn.Module):
@@ -104,7 +104,7 @@ def compare(name: str, wrap: Callable[[torch.nn.Module], torch.nn.Module]) -> di
         trained(wrap)
     peaks: list[int] = [0] * dist.get_world_size()
     dist.all_gather_object(peaks, loose.stats().peak_bytes)
-    total = int(SHARES[dist.get_world_size()] * sum(peaks))
+    total = int(FRACTIONS[dist.get_world_size()] * sum(peaks))
     fits = True
     try:
         with recoup.budget(total // dist.get_world_size()):

@@ -84,14 +84,15 @@ def test_the_command_takes_exponents(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize(
-    ("log", "share", "limit"), [("resnet32", 0.15, 1.36), ("unet", 0.3, 1.42), ("lstm", 0.2, 1.27)]
+    ("log", "fraction", "limit"),
+    [("resnet32", 0.15, 1.36), ("unet", 0.3, 1.42), ("lstm", 0.2, 1.27)],
 )
-def test_on_the_published_logs(log: str, share: float, limit: float) -> None:
+def test_on_the_published_logs(log: str, fraction: float, limit: float) -> None:
     path = SHARED / "dtr-logs" / f"{log}.log.gz"
     if not path.exists():
         pytest.skip(f"the published logs are not in {SHARED}")
     trace = recoup.read_dtr_log(path)
-    budget = int(trace.unbudgeted_peak_bytes() * share)
+    budget = int(trace.unbudgeted_peak_bytes() * fraction)
     oracle = trace.simulate(budget, recoup.SimulationOptions(policy="oracle", **BYTES_ONLY))
     assert oracle.status == "ok"
     assert oracle.time_ratio <= limit

@@ -26,16 +26,16 @@ def cost(run: Any) -> float:
 
 
 @pytest.mark.usefixtures("usual_threads")
-@pytest.mark.parametrize(("name", "share", "threads"), NETS)
+@pytest.mark.parametrize(("name", "fraction", "threads"), NETS)
 def test_a_simulation_makes_the_list_of_a_run_and_it_changes_no_bit(
-    name: str, share: float, threads: int, tmp_path: Path
+    name: str, fraction: float, threads: int, tmp_path: Path
 ) -> None:
     torch.set_num_threads(threads)
     net, plain = net_named(name), variant_named("plain")
     path = tmp_path / "run.rtrace"
     whole = train(net, plain, STEPS, HUGE, "recoup", trace=path)
     trace = recoup.Trace.read(path)
-    budget = int(trace.unbudgeted_peak_bytes() * share)
+    budget = int(trace.unbudgeted_peak_bytes() * fraction)
     options = recoup.Options(cost_model="bytes")
     run = train(
         net,

@@ -1,6 +1,6 @@
 """Whole trainings in a budget compute the bits of plain PyTorch.
 
-A budget is a share of the unbudgeted peak, which a run in a huge budget measures. The least
+A budget is a fraction of the unbudgeted peak, which a run in a huge budget measures. The least
 feasible budget depends on the net; all feasible ones must give equal bits, and char GPT and the
 ResNet must be feasible down to half of their peak.
 """
@@ -60,9 +60,9 @@ class Case:
         assert_bits_equal(unpressured, self.plain)
         self.peak_bytes: int = unpressured.stats.peak_bytes
 
-    def try_share(self, share: float) -> Result | recoup.OutOfBudgetError:
-        """Trains in that share of the peak; a feasible result must be equal."""
-        budget = int(self.peak_bytes * share)
+    def try_fraction(self, fraction: float) -> Result | recoup.OutOfBudgetError:
+        """Trains in that fraction of the peak; a feasible result must be equal."""
+        budget = int(self.peak_bytes * fraction)
         try:
             result = train(self.net, self.variant, self.steps, budget, **self.options)
         except recoup.OutOfBudgetError as error:
@@ -71,20 +71,20 @@ class Case:
         assert result.stats.peak_bytes <= budget
         return result
 
-    def check_share(self, share: float) -> None:
-        result = self.try_share(share)
+    def check_fraction(self, fraction: float) -> None:
+        result = self.try_fraction(fraction)
         if isinstance(result, recoup.OutOfBudgetError):
-            pytest.fail(f"infeasible at {share:.0%} of {self.peak_bytes:,} bytes: {result}")
+            pytest.fail(f"infeasible at {fraction:.0%} of {self.peak_bytes:,} bytes: {result}")
 
     def approach_least(self, bisections: int) -> float:
-        """Bisects towards the least feasible share; every feasible one on the way must be equal."""
+        """Bisects towards the least feasible fraction; feasible ones on the way must be equal."""
         feasible, infeasible = 0.5, 0.0
         for _ in range(bisections):
-            share = (feasible + infeasible) / 2
-            if isinstance(self.try_share(share), recoup.OutOfBudgetError):
-                infeasible = share
+            fraction = (feasible + infeasible) / 2
+            if isinstance(self.try_fraction(fraction), recoup.OutOfBudgetError):
+                infeasible = fraction
             else:
-                feasible = share
+                feasible = fraction
         return feasible
 
 
@@ -93,19 +93,19 @@ def test_a_budget_changes_no_bit(net: str, variant: str) -> None:
     # Some models are made before the scope, so that the budget is charged for them.
     outside = PAIRS.index((net, variant)) % 2 == 1
     case = Case(net_named(net), variant_named(variant), model_inside=not outside)
-    case.check_share(1.0)
+    case.check_fraction(1.0)
     # A program with its own checkpoints has already dropped most of what recoup could evict.
-    must_fit = case.try_share if variant.startswith("checkpoint") else case.check_share
+    must_fit = case.try_fraction if variant.startswith("checkpoint") else case.check_fraction
     must_fit(0.7)
-    (case.check_share if net in MUST_FIT_AT_HALF else case.try_share)(0.5)
+    (case.check_fraction if net in MUST_FIT_AT_HALF else case.try_fraction)(0.5)
     case.approach_least(BISECTIONS)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_no_policy_changes_a_bit(policy: str) -> None:
     case = Case(net_named("char_gpt"), variant_named("plain"), **options_of(policy))
-    for share in (0.9, 0.7, 0.5):
-        case.check_share(share)
+    for fraction in (0.9, 0.7, 0.5):
+        case.check_fraction(fraction)
     case.approach_least(BISECTIONS)
 
 
@@ -115,8 +115,8 @@ def test_eviction_lists_change_no_bit(net: str, variant: str) -> None:
     options = {**options_of(WAIT), "cost_model": "bytes"}
     case = Case(net_named(net), variant_named(variant), **options)
     followed = 0
-    for share in (0.7, 0.55):
-        result = case.try_share(share)
+    for fraction in (0.7, 0.55):
+        result = case.try_fraction(fraction)
         followed += result.stats.followed_steps if isinstance(result, Result) else 0
     assert followed > 0
 
@@ -127,7 +127,7 @@ def test_every_variant_has_a_pair() -> None:
 
 def test_half_the_peak_needs_replays() -> None:
     case = Case(net_named("char_gpt"), variant_named("plain"))
-    result = case.try_share(0.5)
+    result = case.try_fraction(0.5)
     assert isinstance(result, Result)
     assert result.stats.replays > 0
     assert result.stats.evictions > 0
@@ -145,7 +145,7 @@ def test_another_seed_is_detected() -> None:
 @pytest.mark.parametrize("net", NETS, ids=lambda net: net.name)
 def test_every_net_variant_and_policy(net: Net, variant: Variant, policy: str) -> None:
     case = Case(net, variant, **options_of(policy))
-    case.check_share(1.0)
-    for share in (0.9, 0.8, 0.7, 0.6, 0.5):
-        case.try_share(share)
+    case.check_fraction(1.0)
+    for fraction in (0.9, 0.8, 0.7, 0.6, 0.5):
+        case.try_fraction(fraction)
     case.approach_least(SLOW_BISECTIONS)

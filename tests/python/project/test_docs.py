@@ -149,12 +149,12 @@ def test_the_readme_states_measured_figures() -> None:
             net = nets[training.split()[0]]
             measured = results.partition(f"\n## {net}\n")[2].partition("\n## ")[0]
             assert f"plain peak {tensors} of tensors" in measured
-        share = re.fullmatch(r"([\d.]+) GB \((\d+) %\)", budget)
-        assert share is not None
-        case = f"| recoup{'+tier' if tier == 'yes' else ''} in {share[2]} % |"
+        fraction = re.fullmatch(r"([\d.]+) GB \((\d+) %\)", budget)
+        assert fraction is not None
+        case = f"| recoup{'+tier' if tier == 'yes' else ''} in {fraction[2]} % |"
         (row,) = [line for line in measured.splitlines() if line.startswith(case)]
         cells = [cell.strip() for cell in row.strip("|").split("|")]
-        assert (cells[2], cells[6]) == (ratio, share[1]) and cells[-1] == "equal"
+        assert (cells[2], cells[6]) == (ratio, fraction[1]) and cells[-1] == "equal"
 
 
 def test_the_page_of_choices_states_measured_figures() -> None:
@@ -169,12 +169,12 @@ def test_the_page_of_choices_states_measured_figures() -> None:
         if line.startswith("| ")
     ]
     found = 0
-    for net, share, other, ours in (row for row in rows if len(row) == 4 and "%" in row[1]):
+    for net, fraction, other, ours in (row for row in rows if len(row) == 4 and "%" in row[1]):
         other, ours = other.removesuffix("x"), ours.removesuffix("x")
         (block,) = re.findall(rf"^\| {net} \| ([^|]*) \|", alternatives, re.M)
         part = compiled.partition(f"\n**{net}**")[2].partition("\n**")[0]
-        is_checkpoint = block.startswith(f"{share}: {other} / {ours} (")
-        cells = f"{share.replace(' %', '%')} (as inductor-0.5) | {other} | {ours} |"
+        is_checkpoint = block.startswith(f"{fraction}: {other} / {ours} (")
+        cells = f"{fraction.replace(' %', '%')} (as inductor-0.5) | {other} | {ours} |"
         assert is_checkpoint or cells in part, net
         found += 1
     assert found == 7

@@ -108,10 +108,10 @@ def test_modules_have_the_names_of_named_modules() -> None:
     assert named == {name: in_pool([each]) for name, each in model.named_parameters()}
 
 
-@pytest.mark.parametrize("share", [100, 60, 50])
-def test_rows_of_work_add_up_to_the_counters(share: int) -> None:
+@pytest.mark.parametrize("fraction", [100, 60, 50])
+def test_rows_of_work_add_up_to_the_counters(fraction: int) -> None:
     _, _, whole = trained("64MiB")
-    budget = whole.stats().peak_bytes * share // 100
+    budget = whole.stats().peak_bytes * fraction // 100
     _, _, run = trained(budget, profile="modules")
     stats, work = run.stats(), run.work()
     assert sum(row.ops for row in work) == stats.op_count
@@ -119,7 +119,7 @@ def test_rows_of_work_add_up_to_the_counters(share: int) -> None:
     assert sum(row.replay_ns for row in work) == stats.replay_cost_ns
     assert sum(row.evictions for row in work) == stats.evictions
     assert sum(row.evicted_bytes for row in work) == stats.evicted_bytes
-    assert share == 100 or stats.replays > 0
+    assert fraction == 100 or stats.replays > 0
     assert sum(row.bytes for row in run.holders()) == stats.peak_bytes <= budget
 
 
@@ -246,7 +246,7 @@ def test_a_module_that_was_first_called_alone_gets_its_full_name_later() -> None
     assert {"0.weight", "1.weight"} <= named
 
 
-def test_modules_may_compare_by_value_share_parameters_or_die() -> None:
+def test_modules_may_compare_by_value_fraction_parameters_or_die() -> None:
     class Odd(nn.Linear):
         __hash__ = None  # type: ignore[assignment]
 

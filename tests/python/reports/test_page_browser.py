@@ -66,18 +66,18 @@ def pixels(chromium: Browser, canvas: str = "base") -> dict[str, int]:
     )
 
 
-def place(chromium: Browser, share: float) -> tuple[float, float]:
-    """Position in the window of a share of the picture's width, in its lower half."""
+def place(chromium: Browser, fraction: float) -> tuple[float, float]:
+    """Position in the window of a fraction of the picture's width, in its lower half."""
     x, y, width = chromium.value(
         "(() => { by('over').scrollIntoView({ block: 'nearest' });"
         " const box = by('over').getBoundingClientRect();"
         " return [box.x, box.y, box.width]; })()"
     )
-    return x + LEFT + share * (width - LEFT - RIGHT), y + TOP + HEIGHT * 0.75
+    return x + LEFT + fraction * (width - LEFT - RIGHT), y + TOP + HEIGHT * 0.75
 
 
-def move(chromium: Browser, share: float) -> None:
-    chromium.mouse("mouseMoved", *place(chromium, share))
+def move(chromium: Browser, fraction: float) -> None:
+    chromium.mouse("mouseMoved", *place(chromium, fraction))
     chromium.settle()
 
 
@@ -243,8 +243,8 @@ def test_the_legend_says_when_each_budget_was_in_force(chromium: Browser, tmp_pa
         "all charged memory",
         "net",
     ]
-    for share, said in ((0.25, "60.0 MiB charged, 75.0 %"), (0.75, "30.0 MiB charged, 75.0 %")):
-        move(chromium, share)
+    for fraction, said in ((0.25, "60.0 MiB charged, 75.0 %"), (0.75, "30.0 MiB charged, 75.0 %")):
+        move(chromium, fraction)
         assert said in chromium.text("#hover")
         assert "workspace" in chromium.text("#legend-rows")
     assert chromium.messages == []

@@ -27,10 +27,10 @@ def outcome_of(seed: int) -> Outcome:
     """Runs in a budget that needs evictions; programs that allocate too much run in any budget."""
     program = Program(seed)
     needed = Program(seed).run("64MiB").run.stats().peak_bytes
-    share = (1.0, 0.7, 0.5)[seed % 3]
+    fraction = (1.0, 0.7, 0.5)[seed % 3]
     least = 1 << 16
-    for shrunk in (share, 0.6, 0.8, 1.0, 2.0):
-        outcome = program.run(max(least, int(needed * shrunk)), share)
+    for shrunk in (fraction, 0.6, 0.8, 1.0, 2.0):
+        outcome = program.run(max(least, int(needed * shrunk)), fraction)
         error = outcome.error
         refused = isinstance(error, recoup.OutOfBudgetError)
         wanted = program.ending == "exit" or GREEDY in getattr(error, "op", "")

@@ -420,8 +420,8 @@ def test_the_least_budget_is_not_above_a_budget_that_ran() -> None:
             sum(float(x.sum()) for x in (*made, large))
 
     least, ran = [], []
-    for share in range(24, 80, 4):
-        budget = share * 4 * size
+    for count in range(24, 80, 4):
+        budget = count * 4 * size
         try:
             program()
             ran.append(budget)

@@ -31,8 +31,8 @@ class Measured:
         self.no_tensor = 400 * MIB
         self.files = 100 * MIB
         self.asked = 0
-        monkeypatch.setattr("recoup._memory.shares._bytes_of_tensors", lambda: 0)
-        monkeypatch.setattr("recoup._memory.shares._tensors", lambda: iter(()))
+        monkeypatch.setattr("recoup._memory.sizing._bytes_of_tensors", lambda: 0)
+        monkeypatch.setattr("recoup._memory.sizing._tensors", lambda: iter(()))
         monkeypatch.setattr(resident, "pools", dict)
         monkeypatch.setattr(resident, "process", self._process)
 

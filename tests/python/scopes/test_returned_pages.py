@@ -37,10 +37,10 @@ def peak_bytes() -> int:
     return run.stats().peak_bytes
 
 
-@pytest.mark.parametrize("share", [1.0, 0.8, 0.6])
-def test_steady_steps_give_few_pages_back(share: float) -> None:
+@pytest.mark.parametrize("fraction", [1.0, 0.8, 0.6])
+def test_steady_steps_give_few_pages_back(fraction: float) -> None:
     plain = train(make(), 6, lambda: None)
-    budget = int(share * peak_bytes())
+    budget = int(fraction * peak_bytes())
     given_back: list[int] = []
     model = make()
     with recoup.budget(budget) as run:

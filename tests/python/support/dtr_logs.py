@@ -91,13 +91,13 @@ _NO_COST = {"11": "no-cost", "10": "lru", "01": "largest"}
 
 @dataclass(frozen=True)
 class GoldenCell:
-    """A log, a policy and a share of the peak, with the published result."""
+    """A log, a policy and a fraction of the peak, with the published result."""
 
     log: str
     policy: str
-    share: float
+    fraction: float
     budget_bytes: int | None
-    """None: the share of the peak, rounded down."""
+    """None: the fraction of the peak, rounded down."""
     status: str
     """The status as `Simulation` names it."""
     time_ratio: float | None
@@ -124,7 +124,7 @@ def simulate_golden(cells: Sequence[GoldenCell], logs: Path) -> list[Simulation]
 
     def simulate(cell: GoldenCell) -> Simulation:
         program = programs[cell.log]
-        budget = cell.budget_bytes or int(program.unbudgeted_peak_bytes() * cell.share)
+        budget = cell.budget_bytes or int(program.unbudgeted_peak_bytes() * cell.fraction)
         return program.simulate(budget, policy=cell.policy)
 
     with ThreadPoolExecutor() as pool:  # a simulation releases the interpreter lock
@@ -136,7 +136,7 @@ def _cell_of(row: dict[str, str]) -> GoldenCell:
     return GoldenCell(
         log=row["log"],
         policy=row["policy"] if "policy" in row else _policy_of(row),
-        share=float(row["ratio"]),
+        fraction=float(row["ratio"]),
         budget_bytes=int(row["budget_bytes"]) if "budget_bytes" in row else None,
         status=_STATUS[row["status"]],
         time_ratio=float(row["time_ratio"]) if row["status"] == "ok" else None,

@@ -208,10 +208,10 @@ def gpt2_report(budget_bytes: int = 3300 * MIB, spilled: bool = False) -> dict[s
     }
 
 
-def suggestion(budget: int, share: float, ratio: float | None, mark: str) -> dict[str, Any]:
+def suggestion(budget: int, fraction: float, ratio: float | None, mark: str) -> dict[str, Any]:
     return {
         "budget_bytes": budget,
-        "share": share,
+        "fraction": fraction,
         "time_ratio": ratio,
         "rss_bytes": None if ratio is None else budget + 300 * MIB,
         "status": "fits",

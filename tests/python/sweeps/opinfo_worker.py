@@ -1,6 +1,6 @@
 """Runs operators' samples plainly and with everything evicted after every op; one JSON line an op.
 
-    python opinfo_worker.py [--share 0.2] [--seed 1] [--only NAME ...]   compare with recoup
+    python opinfo_worker.py [--fraction 0.2] [--seed 1] [--only NAME ...]   compare with recoup
     python opinfo_worker.py --plain                                      plain PyTorch with itself
 
 `test_opinfo.py` starts it with `--indices -` and gives positions in `op_db` on standard input.
@@ -162,16 +162,16 @@ class Evicting:
 
 @dataclass(frozen=True)
 class Choice:
-    """The samples to run: the first ones of each operator and dtype, and a share of the others."""
+    """Samples to run: the first ones of each operator and dtype, and a fraction of the others."""
 
-    share: float = 1.0
+    fraction: float = 1.0
     seed: int = 0
 
     FIRST: ClassVar[int] = 2
 
     def takes(self, op: Any, dtype: torch.dtype, index: int) -> bool:
         drawn = random.Random(f"{self.seed} {op.full_name} {dtype} {index}").random()
-        return index < self.FIRST or drawn < self.share
+        return index < self.FIRST or drawn < self.fraction
 
 
 def run_op(op: Any, choice: Choice, make: Callable[[], Any]) -> dict[str, Any]:
@@ -215,13 +215,15 @@ def run_op(op: Any, choice: Choice, make: Callable[[], Any]) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--share", type=float, default=1.0, help="of the samples; all by default")
+    parser.add_argument(
+        "--fraction", type=float, default=1.0, help="of the samples; all by default"
+    )
     parser.add_argument("--seed", type=int, default=0, help="chooses the samples")
     parser.add_argument("--only", nargs="*", help="names of operators")
     parser.add_argument("--indices", help="`-`: read positions in op_db from standard input")
     parser.add_argument("--plain", action="store_true", help="compare plain PyTorch with itself")
     args = parser.parse_args()
-    choice = Choice(args.share, args.seed)
+    choice = Choice(args.fraction, args.seed)
     indices = json.load(sys.stdin) if args.indices else range(len(op_db))
     faulthandler.enable()  # shows the place of a crash
     torch.set_num_threads(1)

@@ -1,6 +1,6 @@
 """Runs each op that samples of operators call twice, on copies; one JSON line per operator.
 
-    python repeatable_worker.py [--samples 3] [--share 8 --seed 0] [--only NAME ...]
+    python repeatable_worker.py [--samples 3] [--one-in 8 --seed 0] [--only NAME ...]
 
 The copies are at other addresses with the same alignment as all values that recoup replays from:
 MKL adds in another order at other offsets in a cache line, and ops that read NumPy's memory are
@@ -134,8 +134,10 @@ def run_op(op: Any, limit: int | None) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--samples", type=int, help="of each operator and dtype; all by default")
-    parser.add_argument("--share", type=int, default=1, help="run 1/N of the operators")
-    parser.add_argument("--seed", type=int, default=0, help="which share")
+    parser.add_argument(
+        "--one-in", type=int, default=1, metavar="N", help="run 1/N of the operators"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="which ones")
     parser.add_argument("--only", nargs="*", help="names of operators")
     parser.add_argument("--trust", nargs="*", default=[], help="ops to compare in any case")
     args = parser.parse_args()
@@ -144,7 +146,7 @@ def main() -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     libc.mallopt(M_MMAP_THRESHOLD, 1 << 24)  # mapped blocks are zero instead of filled
-    chosen = random.Random(args.seed).sample(range(len(op_db)), len(op_db) // args.share)
+    chosen = random.Random(args.seed).sample(range(len(op_db)), len(op_db) // args.one_in)
     for index in sorted(chosen):
         op = op_db[index]
         if args.only and op.name not in args.only:

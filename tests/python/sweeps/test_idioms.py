@@ -12,7 +12,7 @@ from idioms import IDIOMS
 
 pytestmark = pytest.mark.usefixtures("one_and_two_threads")
 OPTIONS = recoup.Options(cost_model="bytes", small_result_bytes=64)
-SHARES = (1.0, 0.8, 0.6, 0.4)
+FRACTIONS = (1.0, 0.8, 0.6, 0.4)
 VARIES = {"message_passing"}
 """With several threads two plain runs may differ: gradients of indices depend on their order."""
 
@@ -34,16 +34,16 @@ def test_bits_are_equal_in_any_budget(name: str) -> None:
     if torch.get_num_threads() == 1 or name not in VARIES:
         assert all(map(torch.equal, unpressured, plain))
     found, evictions = 0, 0
-    for share in SHARES:
-        budget = int(share * peak)
+    for fraction in FRACTIONS:
+        budget = int(fraction * peak)
         try:
             with recoup.budget(budget, options=OPTIONS) as scope:
                 results = run(IDIOMS[name])
         except recoup.OutOfBudgetError:
-            assert share < 1, "a run fits in its own peak"
+            assert fraction < 1, "a run fits in its own peak"
             continue
         assert scope.stats().peak_bytes <= budget
-        assert all(map(torch.equal, results, unpressured)), share
+        assert all(map(torch.equal, results, unpressured)), fraction
         found += 1
         evictions += scope.stats().evictions
     assert evictions > 0 or found == 1

@@ -1,6 +1,7 @@
 """All operators that PyTorch has samples for, with everything evicted after every op.
 
-The short form takes a seeded share of each operator's samples. Another seed: RECOUP_OPINFO_SEED=2.
+The short form takes a seeded fraction of each operator's samples. Another seed:
+RECOUP_OPINFO_SEED=2.
 One operator, in this process: `python tests/python/script.py opinfo_worker --only add`.
 """
 
@@ -22,12 +23,12 @@ pytestmark = pytest.mark.serial
 WORKER = Path(__file__).with_name("opinfo_worker.py")
 WORKERS = 2
 HANG_SECONDS = 300  # suffices on a busy machine, too
-SHARES = (pytest.param(0.1, id="some"), pytest.param(1.0, id="all", marks=pytest.mark.slow))
+FRACTIONS = (pytest.param(0.1, id="some"), pytest.param(1.0, id="all", marks=pytest.mark.slow))
 
 
 @dataclass
 class Report:
-    share: float = 1.0
+    fraction: float = 1.0
     """Of the samples."""
     done: dict[str, dict[str, Any]] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
@@ -100,12 +101,12 @@ class Shard(threading.Thread):
         return running
 
 
-def run_all(*arguments: str, share: float = 1.0) -> Report:
+def run_all(*arguments: str, fraction: float = 1.0) -> Report:
     from torch.testing._internal.common_methods_invocations import op_db
 
-    report = Report(share)
+    report = Report(fraction)
     seed = os.environ.get("RECOUP_OPINFO_SEED", "0")
-    words = [*arguments, "--share", str(share), "--seed", seed]
+    words = [*arguments, "--fraction", str(fraction), "--seed", seed]
     shards = [
         Shard(list(range(len(op_db)))[first::WORKERS], words, report) for first in range(WORKERS)
     ]
@@ -124,9 +125,9 @@ def assert_all_right(report: Report) -> None:
     )
 
 
-@pytest.fixture(scope="module", params=SHARES)
+@pytest.fixture(scope="module", params=FRACTIONS)
 def report(request: pytest.FixtureRequest) -> Report:
-    return run_all(share=request.param)
+    return run_all(fraction=request.param)
 
 
 def test_every_operator(report: Report) -> None:
@@ -138,7 +139,7 @@ def test_every_operator_ran(report: Report) -> None:
     done = report.done
     idle = [name for name, row in done.items() if row["samples"] == row["raised"]]
     assert len(done) >= 700 and len(idle) <= 10, (len(done), idle)
-    assert report.total("samples") - report.total("raised") > 25_000 * report.share
+    assert report.total("samples") - report.total("raised") > 25_000 * report.fraction
     replayed = [name for name, row in done.items() if row["replays"] > 0]
     assert len(replayed) > 0.9 * len(done), f"only {len(replayed)} of {len(done)} were replayed"
     assert report.total("replays") > 10 * len(done)

@@ -34,7 +34,7 @@ def unlisted(found: Any) -> dict[str, str]:
 def test_results_of_some_operators_are_evicted() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = recomputable.measure(share=12, seed=1, limit=3)
+        found = recomputable.measure(one_in=12, seed=1, limit=3)
     assert unlisted(found) == {}
     assert len(found.ops) > 80
 
@@ -43,7 +43,7 @@ def test_results_of_some_operators_are_evicted() -> None:
 def test_results_of_all_operators_are_evicted() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = recomputable.measure(share=1, seed=0, limit=4)
+        found = recomputable.measure(one_in=1, seed=0, limit=4)
     assert unlisted(found) == {}
     evicted = [name for name, reason in found.ops.items() if not reason]
     deterministic = [

@@ -40,7 +40,7 @@ def sweep(*arguments: str) -> tuple[dict[str, str], dict[str, int]]:
 
 
 def test_some_operators_give_the_same_bits_twice() -> None:
-    found, counts = sweep("--samples", "2", "--share", "16", "--seed", "1")
+    found, counts = sweep("--samples", "2", "--one-in", "16", "--seed", "1")
     assert not found, found
     assert len(counts) > 30, counts
 

@@ -1,7 +1,7 @@
 """Runs ops on large operands repeatedly with several threads; one JSON line per operator.
 
     python threads_worker.py [--repeat 30] [--samples 2] [--calls 3] [--all-calls 12]
-                             [--share 8 --seed 0] [--only NAME ...]
+                             [--one-in 8 --seed 0] [--only NAME ...]
 
 The samples of operators are below PyTorch's grain size, so their kernels use one thread. Each op
 that a sample calls is therefore repeated on larger operands: every tensor is tiled along the same
@@ -202,14 +202,16 @@ def main() -> None:
     parser.add_argument("--calls", type=int, default=3, help="calls of each op and its dtypes")
     parser.add_argument("--all-calls", type=int, help="the same over all operators; no limit")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--share", type=int, default=1, help="run 1/N of the operators")
-    parser.add_argument("--seed", type=int, default=0, help="which share")
+    parser.add_argument(
+        "--one-in", type=int, default=1, metavar="N", help="run 1/N of the operators"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="which ones")
     parser.add_argument("--only", nargs="*", help="names of operators")
     parser.add_argument("--indexed", action="store_true", help="only operators that take indices")
     args = parser.parse_args()
     torch.set_num_threads(1)  # a forked child cannot use the parent's threads
     warnings.simplefilter("ignore")
-    chosen = random.Random(args.seed).sample(range(len(op_db)), len(op_db) // args.share)
+    chosen = random.Random(args.seed).sample(range(len(op_db)), len(op_db) // args.one_in)
     tried: Counter[str] = Counter()
     for index in sorted(chosen):
         op = op_db[index]

@@ -13,9 +13,9 @@ import recoup
 from compiled_programs import PROGRAMS, Block, blocks, compiled_each, train
 from recoup._patching.compiled import REASONS
 
-SHARE = 0.6
+FRACTION = 0.6
 # Programs whose largest graph or immovable values take more of the peak.
-SHARES = {
+FRACTIONS = {
     "whole_model": 1.1,
     "max_autotune": 0.8,
     "without_gradients": 1.05,
@@ -59,13 +59,13 @@ def test_a_budget_changes_no_bit(name: str) -> None:
         roomy = program()
         run.check()
     assert equal(plain, roomy)
-    share = SHARES.get(name, SHARE)
+    fraction = FRACTIONS.get(name, FRACTION)
     torch._dynamo.reset()
-    with recoup.budget(int(share * run.stats().peak_bytes)) as run:
+    with recoup.budget(int(fraction * run.stats().peak_bytes)) as run:
         tight = program()
         run.check()
     assert equal(plain, tight)
-    assert run.stats().evictions > 0 or share > SHARE
+    assert run.stats().evictions > 0 or fraction > FRACTION
     assert run.stats().peak_bytes <= run.stats().budget_bytes
 
 

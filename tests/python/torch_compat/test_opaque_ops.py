@@ -281,12 +281,12 @@ def test_pointer_readers_are_composite() -> None:
 
 
 @pytest.mark.parametrize("op", [torch.quantile, torch.nanquantile])
-def test_quantiles_of_an_evicted_share(op: Any) -> None:
-    """Since PyTorch 2.14 the kernel reads the share by pointer, to check its range."""
+def test_quantiles_of_an_evicted_fraction(op: Any) -> None:
+    """Since PyTorch 2.14 the kernel reads the fraction by pointer, to check its range."""
     x = torch.arange(15.0)
     expected = op(x, 0.4), op(x, torch.tensor([0.4]))
     with recoup.budget("1GiB", options=recoup.Options(evict_after_op=True, small_result_bytes=0)):
-        share = torch.tensor([0.4]) + 0
-        recoup.evict(share)
-        found = op(x, 0.4), op(x, share)
+        fraction = torch.tensor([0.4]) + 0
+        recoup.evict(fraction)
+        found = op(x, 0.4), op(x, fraction)
         assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))

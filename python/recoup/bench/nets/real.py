@@ -31,8 +31,8 @@ class RealNet:
     net: Net
     what: str
     """The net and its batch, in words."""
-    shares: tuple[float, ...] = _THREE
-    """Default budgets, as shares of the peak."""
+    fractions: tuple[float, ...] = _THREE
+    """Default budgets, as fractions of the peak."""
 
 
 def _gpt2() -> nn.Module:

@@ -65,14 +65,16 @@ def _draw_time(panel: Any, net: Summary) -> None:
 
     for line in net.lines:
         if line.runs and line.way in _OTHERS:
-            share = 100 * (line.peak_bytes or net.peak_bytes) / net.peak_bytes
-            panel.plot([share], [line.over(net.fastest)], label=line.label, **_OTHERS[line.way])
+            percent = 100 * (line.peak_bytes or net.peak_bytes) / net.peak_bytes
+            panel.plot([percent], [line.over(net.fastest)], label=line.label, **_OTHERS[line.way])
     for way, style in _OURS.items():
         if ours := _ours(net, way):
-            shares = [100 * line.row["share"] for line in ours]
+            percents = [100 * line.row["fraction"] for line in ours]
             low, high = ([over(of)(line) for line in ours] for of in (min, max))
-            panel.plot(shares, [line.over(net.fastest) for line in ours], ".-", label=way, **style)
-            panel.fill_between(shares, low, high, color=style["color"], alpha=0.15, linewidth=0)
+            panel.plot(
+                percents, [line.over(net.fastest) for line in ours], ".-", label=way, **style
+            )
+            panel.fill_between(percents, low, high, color=style["color"], alpha=0.15, linewidth=0)
     panel.axhline(1.0, color="grey", linewidth=0.8, linestyle=":")
     panel.set_title(f"{net.net} ({net.peak_bytes / 1e9:.1f} GB)", fontsize=9)
     panel.set_ylabel("step, fastest plain = 1", fontsize=8)
@@ -84,12 +86,12 @@ def _draw_memory(panel: Any, net: Summary) -> None:
     """Draws the peak resident memory of the process over the budget."""
     for line in net.lines:
         if line.runs and line.way in _OTHERS:
-            share = 100 * (line.peak_bytes or net.peak_bytes) / net.peak_bytes
-            panel.plot([share], [_resident(line)], **_OTHERS[line.way])
+            percent = 100 * (line.peak_bytes or net.peak_bytes) / net.peak_bytes
+            panel.plot([percent], [_resident(line)], **_OTHERS[line.way])
     for way, style in _OURS.items():
         ours = _ours(net, way)
-        shares = [100 * line.row["share"] for line in ours]
-        panel.plot(shares, list(map(_resident, ours)), ".-", **style)
+        percents = [100 * line.row["fraction"] for line in ours]
+        panel.plot(percents, list(map(_resident, ours)), ".-", **style)
     panel.set_ylabel("peak RSS, GB", fontsize=8)
     panel.set_xlabel("budget, % of plain's tensors", fontsize=8)
     panel.set_ylim(0, 1.05 * panel.get_ylim()[1])
@@ -98,7 +100,7 @@ def _draw_memory(panel: Any, net: Summary) -> None:
 
 def _ours(net: Summary, way: str) -> list[Line]:
     lines = [line for line in net.lines if line.way == way and line.runs]
-    return sorted(lines, key=lambda line: float(line.row["share"]), reverse=True)
+    return sorted(lines, key=lambda line: float(line.row["fraction"]), reverse=True)
 
 
 def _resident(line: Line) -> float:

@@ -10,7 +10,7 @@ from recoup.bench.nets.real import real_net_named
 from recoup.bench.real.ways import CHECKPOINT, PLAIN, RECOUP, TIER, Way
 
 _WITH_TIER = (0.25, 0.2)
-"""Further shares for cases with a tier, which are below the state of most nets."""
+"""Further fractions for cases with a tier, which are below the state of most nets."""
 _HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
@@ -19,8 +19,8 @@ class Plan:
     """The cases to run."""
 
     nets: list[str]
-    shares: list[float] | None = None
-    """Budgets as shares of each net's peak; None: the net's own."""
+    fractions: list[float] | None = None
+    """Budgets as fractions of each net's peak; None: the net's own."""
     steps: int = 3
     rounds: int = 5
     seed: int = 0
@@ -31,15 +31,15 @@ class Plan:
     spill_dir: str | None = None
 
     def cases(self, net: str) -> Iterator[tuple[Way, float | None]]:
-        """Each way with its share of the net's peak; only recoup has a share."""
+        """Each way with its fraction of the net's peak; only recoup has a fraction."""
         for way in self.ways:
             yield way, None
-        shares = real_net_named(net).shares if self.shares is None else self.shares
-        for share in shares:
-            yield RECOUP, share
+        fractions = real_net_named(net).fractions if self.fractions is None else self.fractions
+        for fraction in fractions:
+            yield RECOUP, fraction
         if self.spill is not None:
-            for share in (*shares, *(_WITH_TIER if self.shares is None else ())):
-                yield TIER, share
+            for fraction in (*fractions, *(_WITH_TIER if self.fractions is None else ())):
+                yield TIER, fraction
 
 
 @dataclass
@@ -55,18 +55,18 @@ class Results(harness.Results):
     """A row per case. `status` is "ok", and `runs` has the result of each round; or the reason why
     there are none, explained in `note`."""
 
-    def row(self, net: str, way: str, share: float | None) -> dict[str, Any]:
+    def row(self, net: str, way: str, fraction: float | None) -> dict[str, Any]:
         """The row of a case; a new row has no runs."""
         for row in self.rows:
-            if (row["net"], row["way"], row["share"]) == (net, way, share):
+            if (row["net"], row["way"], row["fraction"]) == (net, way, fraction):
                 return row
-        case = {"net": net, "way": way, "share": share}
+        case = {"net": net, "way": way, "fraction": fraction}
         self.rows.append({**case, "status": "ok", "note": "", "runs": []})
         return self.rows[-1]
 
     def rows_of(self, plan: Plan, net: str) -> list[dict[str, Any]]:
         """The rows in the order of the plan's cases."""
-        return [self.row(net, way.name, share) for way, share in plan.cases(net)]
+        return [self.row(net, way.name, fraction) for way, fraction in plan.cases(net)]
 
     def differ(self, net: str, digests: dict[str, str]) -> list[str]:
         """Parts that differ from the results of the net's first plain training."""

@@ -29,8 +29,8 @@ def run_all(plan: Plan, results: Results, out: Path | None) -> Iterator[str]:
         for net in plan.nets:
             cases = list(plan.cases(net))
             # Alternating order: a drift of the machine's speed affects all cases equally.
-            for way, share in cases if number % 2 == 0 else reversed(cases):
-                row = results.row(net, way.name, share)
+            for way, fraction in cases if number % 2 == 0 else reversed(cases):
+                row = results.row(net, way.name, fraction)
                 found = []
                 if row["status"] == "ok" and len(row["runs"]) <= number:
                     found.append(_run(plan, results, way, row))
@@ -44,7 +44,7 @@ def run_all(plan: Plan, results: Results, out: Path | None) -> Iterator[str]:
 
 def label(row: dict[str, Any]) -> str:
     """Name of the row's case among those of its net."""
-    return row["way"] if row["share"] is None else f"{row['way']} in {100 * row['share']:g} %"
+    return row["way"] if row["fraction"] is None else f"{row['way']} in {100 * row['fraction']:g} %"
 
 
 def step_seconds(run: dict[str, Any]) -> float:
@@ -82,7 +82,7 @@ def _run(plan: Plan, results: Results, way: Way, row: dict[str, Any]) -> str:
     """Adds a run to the row, or sets the reason why it cannot have one."""
     net = row["net"]
     if way.budget:
-        row["budget_bytes"] = int(row["share"] * results.peaks[net][DEFAULT.name])
+        row["budget_bytes"] = int(row["fraction"] * results.peaks[net][DEFAULT.name])
     tier = {"spill": plan.spill, "spill_dir": plan.spill_dir} if way.tier else {}
     job = Job(net, plan.steps, plan.seed, way.checkpoints, row.get("budget_bytes"), **tier)
     start = time.perf_counter()

@@ -80,7 +80,7 @@ class Summary:
     def pool(self) -> Line | None:
         """recoup in a budget of plain PyTorch's peak, if it was run."""
         for line in self.lines:
-            if (line.way, line.row["share"]) == (RECOUP.name, 1.0) and line.runs:
+            if (line.way, line.row["fraction"]) == (RECOUP.name, 1.0) and line.runs:
                 return line
         return None
 
@@ -120,6 +120,8 @@ def remarks(summary: Summary) -> list[str]:
 def _reason(line: Line, summary: Summary) -> str:
     """Why the case has no runs."""
     if least := line.row.get("least_bytes"):  # 0: no lower bound is known
-        share = least / summary.peak_bytes
-        return f"{line.status}; below {least / 1e9:.2f} GB, {share:.0%}, every budget is too small"
+        fraction = least / summary.peak_bytes
+        return (
+            f"{line.status}; below {least / 1e9:.2f} GB, {fraction:.0%}, every budget is too small"
+        )
     return ": ".join(filter(None, (line.status, line.row["note"])))

@@ -41,7 +41,7 @@ def add_bench_command(commands: Any) -> None:
         "bench",
         help="train networks in budgets, and compare with plain PyTorch",
         usage="recoup bench [options]",
-        description="Each case trains a network in a budget, a share of its unbudgeted peak. A "
+        description="Each case trains a network in a budget, a fraction of its unbudgeted peak. A "
         "case whose bits differ from plain PyTorch stops the benchmark. Small: eleven narrow "
         "networks under policies, in turns with plain trainings, in this process. Real: six "
         "networks of published size, compared with other allocators, each case in its own "
@@ -192,14 +192,14 @@ def _resolve(options: argparse.Namespace) -> None:
 
 def _budgets(text: str) -> str:
     try:
-        parse_shares(text)
+        parse_fractions(text)
     except ValueError as error:
         raise wrong(f": {error}") from None
     return text
 
 
-def parse_shares(text: str) -> list[float]:
-    """Returns shares for percentages. Raises ValueError with the allowed values."""
+def parse_fractions(text: str) -> list[float]:
+    """Returns fractions for percentages. Raises ValueError with the allowed values."""
     percents: list[float] = [*(percent_range(text) or [])]
     if not percents:
         try:

@@ -44,7 +44,7 @@ def _cells(row: dict[str, Any]) -> list[str]:
     return [
         row["alternative"],
         f"{row['peak_bytes'] / 1e6:.1f} MB",
-        f"{row['peak_share']:.1%}",
+        f"{row['peak_fraction']:.1%}",
         f"{row['time_ratio']:.2f}x",
         f"{row['first_seconds']:.1f} s",
         f"not {', '.join(row['differs'])}" if row["differs"] else "equal",

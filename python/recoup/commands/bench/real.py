@@ -5,7 +5,7 @@ import sys
 from typing import Any
 
 from recoup.bench.harness.tables import print_cells
-from recoup.commands.bench.arguments import chosen, parse_shares
+from recoup.commands.bench.arguments import chosen, parse_fractions
 
 
 def run(options: argparse.Namespace) -> None:
@@ -16,7 +16,7 @@ def run(options: argparse.Namespace) -> None:
 
     plan = Plan(
         nets=chosen(options.nets, [real.net.name for real in REAL_NETS]),
-        shares=None if options.budgets is None else parse_shares(options.budgets),
+        fractions=None if options.budgets is None else parse_fractions(options.budgets),
         steps=options.steps,
         rounds=options.rounds,
         seed=options.seed,

@@ -11,7 +11,7 @@ from rich.progress import Progress
 
 from recoup import gpus
 from recoup.bench.harness.tables import cells_of, print_cells
-from recoup.commands.bench.arguments import ALL, NONE, chosen, parse_shares
+from recoup.commands.bench.arguments import ALL, NONE, chosen, parse_fractions
 from recoup.known_names import names, policy_names
 
 
@@ -32,7 +32,7 @@ def _plan(options: argparse.Namespace) -> Any:
     return runner.Plan(
         nets=chosen(options.nets, names("bench_nets")),
         policies=chosen(options.policies or [ALL], policy_names()),
-        shares=parse_shares(options.budgets or "100..20:20"),
+        fractions=parse_fractions(options.budgets or "100..20:20"),
         steps=options.steps,
         rounds=options.rounds,
         seed=options.seed,
@@ -109,14 +109,14 @@ def _print_tables(plan: Any, results: Any) -> None:
         times, layouts = [], []
         for row in results.rows_of(plan, net):
             bytes_least = least[net, row["policy"]]
-            share = "-" if bytes_least is None else f"{bytes_least / peak:.0%}"
-            budget = f"{100 * row['share']:g}%"
+            fraction = "-" if bytes_least is None else f"{bytes_least / peak:.0%}"
+            budget = f"{100 * row['fraction']:g}%"
             if "stats" in row:
-                times.append((row["policy"], share, budget, *cells_of(_TIMES, row)))
+                times.append((row["policy"], fraction, budget, *cells_of(_TIMES, row)))
                 layouts.append((row["policy"], budget, *cells_of(_LAYOUTS, row)))
             else:
                 slow = "slow" if row["status"] == "too slow" else "-"
-                times.append((row["policy"], share, budget, slow))
+                times.append((row["policy"], fraction, budget, slow))
         for head, columns, rows in (
             (("policy", "least", "budget"), _TIMES, times),
             (("policy", "budget"), _LAYOUTS, layouts),
@@ -129,10 +129,10 @@ def _print_tables(plan: Any, results: Any) -> None:
 _TIMES = {
     "time": "{time_ratio:.2f}x",
     "compute": "{compute_overhead:.2f}x",
-    "search": "{search_share:.1%}",
-    "reclaim": "{bookkeeping_share:.1%}",
-    "moves": "{move_share:.1%}",
-    "alloc": "{allocator_share:.1%}",
+    "search": "{search_fraction:.1%}",
+    "reclaim": "{bookkeeping_fraction:.1%}",
+    "moves": "{move_fraction:.1%}",
+    "alloc": "{allocator_fraction:.1%}",
     "replays": "{stats[replays]:,}",
     "depth": "{stats[replay_depth_max]:,}",
     "chain": "{stats[replay_chain_max]:,}",

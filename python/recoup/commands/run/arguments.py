@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from recoup._memory.defaults import default_of
-from recoup._memory.share_text import parse_share
+from recoup._memory.fractions import parse_fraction
 from recoup._memory.sizes import missing_unit, parse_bytes
 from recoup._reporting.files import utf8_name
 from recoup.commands.argument_types import (
@@ -137,8 +137,8 @@ def add_budget_arguments(
         "--budget",
         type=parse_budget,
         metavar="SIZE",
-        help="bytes, a size such as 2GiB, 4g or 500MB, a share of the available memory such as "
-        f"60%%, or auto{description}; optional with --trace",
+        help="bytes, a size such as 2GiB, 4g or 500MB, a percentage of the available memory such "
+        f"as 60%%, or auto{description}; optional with --trace",
     )
     _add_sharing_arguments(run)
     add_option(
@@ -253,7 +253,7 @@ def _require_budget(options: argparse.Namespace) -> None:
 
 def _is_budget(text: str) -> bool:
     try:
-        return parse_share(text) is not None or parse_bytes(text) > 0
+        return parse_fraction(text) is not None or parse_bytes(text) > 0
     except ValueError:
         return False
 
@@ -277,7 +277,7 @@ def _check_share(options: argparse.Namespace) -> None:
         return
     if options.adapt:
         options.fail("--share and --adapt cannot be combined: leave out one")
-    if options.budget in (None, *SUGGESTED) or parse_share(options.budget) is not None:
+    if options.budget in (None, *SUGGESTED) or parse_fraction(options.budget) is not None:
         options.fail(
             "--share needs --budget as a size such as 16GiB, since all processes must give the "
             "same one"

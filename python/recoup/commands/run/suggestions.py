@@ -25,7 +25,7 @@ def _row(each: dict[str, Any], other_bytes: int | None, marks: dict[int, str]) -
     budget = int(each["budget_bytes"])
     return {
         "budget_bytes": budget,
-        "share": min(float(each["share"]), 1.0),
+        "fraction": min(float(each["fraction"]), 1.0),
         "time_ratio": each["time_ratio"] if is_ok else None,
         "rss_bytes": other_bytes + budget if is_ok and other_bytes is not None else None,
         "status": str(each["status"]),

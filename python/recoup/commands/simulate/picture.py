@@ -98,9 +98,9 @@ def plot_figure(
     _draw_optima(axes, optima, peak_bytes)
     _cut_off(axes)
     axes.axhline(1.0, color="grey", linewidth=0.8, linestyle=":")
-    shares = [100 * row.run.budget_bytes / peak_bytes for row in rows]
-    margin = max(0.04 * (max(shares) - min(shares)), 1.0)
-    axes.set_xlim(max(shares) + margin, min(shares) - margin)
+    percents = [100 * row.run.budget_bytes / peak_bytes for row in rows]
+    margin = max(0.04 * (max(percents) - min(percents)), 1.0)
+    axes.set_xlim(max(percents) + margin, min(percents) - margin)
     axes.set_xlabel("budget, % of the unbudgeted peak")
     axes.set_ylabel("time ratio")
     lines = len({row.label for row in rows})
@@ -134,9 +134,9 @@ def _draw_optima(axes: "Axes", optima: Sequence[Optimum], peak_bytes: int) -> No
         if found.bound is not None and found.time_ratio is not None
     )
     if shown:
-        shares, bounds, ratios = ([point[i] for point in shown] for i in (0, 1, 2))
-        axes.plot(shares, ratios, color="black", marker="o", markersize=3, label="optimum")
-        axes.fill_between(shares, bounds, ratios, color="black", alpha=0.2, linewidth=0)
+        percents, bounds, ratios = ([point[i] for point in shown] for i in (0, 1, 2))
+        axes.plot(percents, ratios, color="black", marker="o", markersize=3, label="optimum")
+        axes.fill_between(percents, bounds, ratios, color="black", alpha=0.2, linewidth=0)
 
 
 def _draw_failures(

@@ -46,7 +46,7 @@ def print_suggestions(
     table = plain_table(*columns, "", texts=0)
     for index, one in enumerate(found.predictions):
         times = [one] if without_tier is None else [without_tier[index], one]
-        cells = [one.budget, f"{one.share:.0%}", *map(_time, times)]
+        cells = [one.budget, f"{one.fraction:.0%}", *map(_time, times)]
         if other_bytes is not None:
             resident = format_bytes(other_bytes + one.budget_bytes)
             cells.append(resident if one.status == "ok" else "")

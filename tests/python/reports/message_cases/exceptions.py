@@ -46,10 +46,10 @@ EXCEPTIONS = [
     Exempt(r"recoup/gpus\.py", "CUDA", _GPU),
     Exempt(r"recoup/scope\.py", "(are|is) for budgets of the CPU", _GPU),
     Exempt(r"recoup/_patching/outside\.py", "a CUDA graph exists", _GPU),
-    Exempt(r"recoup/_memory/shares\.py", "are free or reserved by PyTorch", _GPU),
+    Exempt(r"recoup/_memory/sizing\.py", "are free or reserved by PyTorch", _GPU),
     Exempt(r"csrc/offline/traces/traces\.cpp", "in use on the device before", _GPU),
     Exempt(
-        r"csrc/(disk/|torch/storages/tensor_device\.cpp)",
+        r"csrc/(disk/|paging/|torch/storages/tensor_device\.cpp)",
         "temporary files|cannot be|cannot write|could not be written|cannot take|does not respond|"
         "the disk of|paged memory|a block|no access to it|system refuses copies",
         _DISK,

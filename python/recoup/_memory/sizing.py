@@ -1,10 +1,10 @@
 """Budgets whose size is determined when their scope begins: "60%" and "auto".
 
-**Base of a share.** The memory available to tensors when the scope begins: the free bytes, plus the
-bytes of tensors that already exist. `recoup._memory.machine` finds the free bytes of the CPU; those
-of a GPU are the driver's and those in PyTorch's cache. On the CPU the existing tensors are those
-that Python's garbage collector finds. They are charged to the budget at once, because each takes
-its memory whether an op uses it or not.
+**Base of a percentage**: the memory available to tensors when the scope begins. It is the free
+bytes, plus the bytes of tensors that already exist. `recoup._memory.machine` finds the free bytes
+of the CPU; those of a GPU are the driver's and those in PyTorch's cache. On the CPU the existing
+tensors are those that Python's garbage collector finds. They are charged to the budget at once,
+because each takes its memory whether an op uses it or not.
 
 **"auto"** is all of that less a reserve for non-tensor memory. On the CPU non-tensor memory is the
 memory of the process, less that of the pool, less the bytes charged outside of the pool. The
@@ -31,7 +31,7 @@ import torch
 from recoup import _C
 from recoup._memory import machine, resident
 from recoup._memory.device_memory import free_bytes, memory_bytes
-from recoup._memory.share_text import Share as Share
+from recoup._memory.fractions import MemoryFraction
 from recoup._memory.sizes import format_bytes
 from recoup._patching import made_outside
 from recoup.errors import OutOfBudgetError, add_note
@@ -45,12 +45,12 @@ _GROWTH_ON_GPU = 2
 class Sizing:
     """Determines the budget of one run, and corrects it."""
 
-    def __init__(self, share: Share, device: torch.device) -> None:
+    def __init__(self, fraction: MemoryFraction, device: torch.device) -> None:
         """Determines the budget. Call it before the engine is made, so that its pool is new.
 
         Raises RuntimeError if nothing is left for tensors; OSError if there is no /proc.
         """
-        self._share = share
+        self._asked = fraction
         self._is_on_cpu = device.type == "cpu"
         self._steps = 0
         self._held: list[_C.Reservation] = []
@@ -74,7 +74,7 @@ class Sizing:
             f"tensors take {format_bytes(existing)}"
         )
         reserve = 0
-        if self._share.fraction is None:
+        if self._asked.value is None:
             self._pools_before = frozenset(resident.pools())
             process = resident.process()
             self._at_first = max(process.taken - existing, 0)
@@ -91,14 +91,14 @@ class Sizing:
         self._decide(whole, max(no_tensor, 0) // _GROWTH_ON_GPU, said)
 
     def _decide(self, whole: int, reserve: int, said: str) -> None:
-        if self._share.fraction is not None:
-            size = int(whole * self._share.fraction)
+        if self._asked.value is not None:
+            size = int(whole * self._asked.value)
         else:
             size = whole - reserve
             said += f"; {format_bytes(reserve)} are reserved for memory other than tensors"
         if size <= 0:
             raise RuntimeError(
-                f"the budget {self._share.text!r} leaves no memory for tensors: {said}. Free "
+                f"the budget {self._asked.text!r} leaves no memory for tensors: {said}. Free "
                 "memory, raise the limit, or give the budget as a size"
             )
         self.budget_bytes = size
@@ -116,7 +116,7 @@ class Sizing:
                 made_outside.charge(each)
         except OutOfBudgetError as error:
             size = format_bytes(self.budget_bytes)
-            add_note(error, f"The budget {self._share.text!r} is {size} here: {self._said}.")
+            add_note(error, f"The budget {self._asked.text!r} is {size} here: {self._said}.")
             raise
 
     def after_step(self, engine: _C.Engine) -> None:
@@ -125,7 +125,7 @@ class Sizing:
         Warns once if that does not fit.
         """
         self._steps += 1
-        corrects = self._is_on_cpu and self._share.fraction is None
+        corrects = self._is_on_cpu and self._asked.value is None
         if not corrects or self._steps & (self._steps - 1):
             return
         self.held_at_peak(engine)
@@ -148,7 +148,7 @@ class Sizing:
         self._warned = True
         warnings.warn(
             f"recoup: memory other than tensors grew by {format_bytes(grown)} since the scope "
-            f"began, {format_bytes(excess)} more than the budget {self._share.text!r} reserves "
+            f"began, {format_bytes(excess)} more than the budget {self._asked.text!r} reserves "
             f"for it, and evicting tensors cannot make room: {why} The process may exceed the "
             "available memory: give a smaller budget, as a size or in percent",
             RecoupWarning,

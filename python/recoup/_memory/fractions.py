@@ -1,11 +1,11 @@
-"""Budgets that are shares: "60%" and "auto". recoup._memory.shares determines their size."""
+"""Budgets "60%" and "auto". recoup._memory.sizing determines their size."""
 
 import re
 from dataclasses import dataclass
 from fractions import Fraction
 
 ALSO_ALLOWED = (
-    ", or a share such as '60%' of the memory available to tensors when the scope begins, or "
+    ", or a percentage such as '60%' of the memory available to tensors when the scope begins, or "
     "'auto' for all of that memory less a reserve"
 )
 """Forms of a budget in addition to a size, for error messages."""
@@ -13,17 +13,17 @@ _PERCENT = re.compile(r"([0-9]{1,100})(?:\.([0-9]{1,100}))?\s*%")
 
 
 @dataclass(frozen=True)
-class Share:
+class MemoryFraction:
     """A budget whose size is determined when its scope begins."""
 
     text: str
     """The text that the user gave."""
-    fraction: Fraction | None
-    """Share of the memory available to tensors, above 0 and at most 1. None: "auto"."""
+    value: Fraction | None
+    """Fraction of the memory available to tensors, above 0 and at most 1. None: "auto"."""
 
 
-def parse_share(value: object, *, name: str = "budget") -> Share | None:
-    """The share that `value` states; None if it is not the text of a share.
+def parse_fraction(value: object, *, name: str = "budget") -> MemoryFraction | None:
+    """The fraction that `value` states; None if it is a size, or no text.
 
     Raises ValueError that says what is allowed if the text ends with % and is not a percentage
     above 0 and at most 100. `name` begins the message.
@@ -32,7 +32,7 @@ def parse_share(value: object, *, name: str = "budget") -> Share | None:
         return None
     text = value.strip()
     if text.lower() == "auto":
-        return Share(value, None)
+        return MemoryFraction(value, None)
     if not text.endswith("%"):
         return None
     match = _PERCENT.fullmatch(text)
@@ -40,7 +40,7 @@ def parse_share(value: object, *, name: str = "budget") -> Share | None:
     if not 0 < percent <= 100:
         raise ValueError(
             f"{name} in percent must be a number above 0 and at most 100, such as '60%' or "
-            "'12.5%': a share of the memory available to tensors when the scope begins; got "
+            "'12.5%', of the memory available to tensors when the scope begins; got "
             f"{value!r}"
         )
-    return Share(value, percent / 100)
+    return MemoryFraction(value, percent / 100)

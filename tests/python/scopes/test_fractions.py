@@ -1,4 +1,4 @@
-"""Budgets as shares and "auto": their sizes on made-up machines."""
+"""Budgets as percentages and "auto": their sizes on made-up machines."""
 
 import gc
 import json
@@ -16,7 +16,7 @@ import recoup
 from command import cli, cli_here
 from made_up_machine import GIB, LeaveFree, limited, write
 from recoup._memory import machine
-from recoup._memory.share_text import Share, parse_share
+from recoup._memory.fractions import MemoryFraction, parse_fraction
 from recoup.bench.flat_options import split
 from recoup.integrations.held_scope import HeldScope
 
@@ -39,7 +39,7 @@ def without_other_tensors() -> int:
     return budget_of("100%") - machine.look().free.free_bytes
 
 
-# ---- parsing of shares ----
+# ---- parsing of percentages ----
 
 
 @pytest.mark.parametrize(
@@ -56,13 +56,13 @@ def without_other_tensors() -> int:
         (" AUTO\n", None),
     ],
 )
-def test_valid_shares(text: str, fraction: Fraction | None) -> None:
-    assert parse_share(text) == Share(text, fraction)
+def test_valid_percentages(text: str, fraction: Fraction | None) -> None:
+    assert parse_fraction(text) == MemoryFraction(text, fraction)
 
 
 @pytest.mark.parametrize("value", ["60", "4GiB", "", "automatic", "auto 60", 60, None, 0.6, b"60%"])
-def test_other_values_are_not_shares(value: object) -> None:
-    assert parse_share(value) is None
+def test_other_values_are_not_percentages(value: object) -> None:
+    assert parse_fraction(value) is None
 
 
 @pytest.mark.parametrize(
@@ -78,26 +78,26 @@ def test_invalid_percentages(text: str) -> None:
 
 
 @pytest.mark.parametrize("value", ["four", "60 percent", "0", True, 0.6])
-def test_errors_about_sizes_mention_shares(value: Any) -> None:
-    with pytest.raises((ValueError, TypeError), match=r"a share such as '60%'.* or 'auto'"):
+def test_errors_about_sizes_mention_percentages(value: Any) -> None:
+    with pytest.raises((ValueError, TypeError), match=r"a percentage such as '60%'.* or 'auto'"):
         recoup.budget(value)
 
 
-@pytest.mark.parametrize("share", ["60%", "auto"])
-def test_only_a_budget_can_be_a_share(share: str) -> None:
+@pytest.mark.parametrize("percentage", ["60%", "auto"])
+def test_only_a_budget_can_be_a_percentage(percentage: str) -> None:
     for name in ("spill", "block_size"):
         with pytest.raises(ValueError, match=f"{name} .* it must be a whole number of bytes"):
-            recoup.budget("1MiB", **split({name: share}))
+            recoup.budget("1MiB", **split({name: percentage}))
     with recoup.budget("4MiB") as run:
         for change in (run.set_budget, run.set_budget):
             with pytest.raises(ValueError, match=r"budget .* is not a size; .*'500MB'$"):
-                change(share)
+                change(percentage)
 
 
-# ---- sizes of shares ----
+# ---- sizes of percentages ----
 
 
-def test_a_share_is_of_free_memory_and_of_existing_tensors(leave_free: LeaveFree) -> None:
+def test_a_percentage_is_of_free_memory_and_of_existing_tensors(leave_free: LeaveFree) -> None:
     others = without_other_tensors()
     assert budget_of("100%") == 1024 * MIB + others
     made = torch.ones(32, MIB, dtype=torch.uint8)
@@ -121,7 +121,7 @@ def test_existing_tensors_are_charged_at_the_entry(leave_free: LeaveFree) -> Non
         run.check()
 
 
-def test_each_with_computes_the_share_again(leave_free: LeaveFree) -> None:
+def test_each_with_computes_the_percentage_again(leave_free: LeaveFree) -> None:
     others = without_other_tensors()
     budget = recoup.budget("50%")
     for free in (1024, 512, 700):
@@ -142,7 +142,7 @@ def test_each_with_computes_the_share_again(leave_free: LeaveFree) -> None:
     assert seen == [1024 * MIB, 512 * MIB]
 
 
-def test_the_scope_of_callbacks_accepts_shares(leave_free: LeaveFree) -> None:
+def test_the_scope_of_callbacks_accepts_percentages(leave_free: LeaveFree) -> None:
     others = without_other_tensors()
     held = HeldScope("25%")
     held.enter()
@@ -192,8 +192,8 @@ def test_a_spill_tier_imports_tensors_that_do_not_fit_at_the_entry(leave_free: L
     model = torch.nn.Sequential(*[torch.nn.Linear(1024, 1024) for _ in range(8)])
     want = model(torch.ones(2, 1024)).sum().item()
     leave_free(0)
-    share = 100 * (others + 12 * MIB) // (others + 32 * MIB)
-    with recoup.budget(f"{share}%", spill="64MiB") as run:
+    percentage = 100 * (others + 12 * MIB) // (others + 32 * MIB)
+    with recoup.budget(f"{percentage}%", spill="64MiB") as run:
         assert run.stats().budget_bytes < others + 13 * MIB
         assert run.stats().imports > 0
         assert model(torch.ones(2, 1024)).sum().item() == want
@@ -216,11 +216,11 @@ def test_a_budget_above_the_limit_of_the_container_is_refused(leave_free: LeaveF
 
 
 @pytest.mark.parametrize("budget", ["100%", "auto"])
-def test_a_share_without_free_memory_is_refused(
+def test_a_percentage_without_free_memory_is_refused(
     leave_free: LeaveFree, monkeypatch: pytest.MonkeyPatch, budget: str
 ) -> None:
     leave_free(0)
-    monkeypatch.setattr("recoup._memory.shares._bytes_of_tensors", lambda: 0)
+    monkeypatch.setattr("recoup._memory.sizing._bytes_of_tensors", lambda: 0)
     with pytest.raises(RuntimeError) as caught:
         budget_of(budget)
     text = str(caught.value)
@@ -268,7 +268,7 @@ def test_an_interrupt_leaves_no_scope(monkeypatch: pytest.MonkeyPatch, where: st
 # ---- the command ----
 
 
-def test_the_command_accepts_shares(tmp_path: Path) -> None:
+def test_the_command_accepts_percentages(tmp_path: Path) -> None:
     write(tmp_path / "script.py", "import torch\nprint(torch.ones(3).sum().item())")
     for budget in ("40%", "auto"):
         files = ("--quiet", "--report", "r.json")
@@ -298,7 +298,7 @@ def test_a_limit_on_addresses_is_named(tmp_path: Path, budget: str) -> None:
     assert result.stderr.count("\n") == 1
 
 
-def test_wrong_shares_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_percentages_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path / "s.py", "")
     result = cli_here(capsys, "run", "--budget", "160%", tmp_path / "s.py")
     assert (result.returncode, result.stdout) == (2, "")
