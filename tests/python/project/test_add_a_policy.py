@@ -20,6 +20,7 @@ COPIED = (
     "cmake",
     "csrc/CMakeLists.txt",
     "csrc/base",
+    "csrc/offline/dtr",  # a target of its own, which needs a source
     "csrc/policy",
     "include",
     "tests/CMakeLists.txt",
