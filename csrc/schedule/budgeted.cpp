@@ -10,7 +10,7 @@ namespace {
 constexpr int kSizes = 24;
 
 struct Choice {
-  SegmentPlan plan;
+  Segmentation plan;
   std::int64_t peak = 0;
   std::int64_t cost = 0;  // cost of recomputation
 };
@@ -43,8 +43,8 @@ void plan_budgeted(const ScheduleInput& input, const Round& round, Schedule& sch
   std::optional<Choice> best;
   auto most = static_cast<double>(forward.saved(round.begin, round.turn + 1));
   for (int i = 0; i < kSizes; ++i, most *= 0.75) {
-    SegmentPlan plan{.bounds = cut_greedily(forward, static_cast<std::int64_t>(most)),
-                     .states = {}};
+    Segmentation plan{.bounds = cut_greedily(forward, static_cast<std::int64_t>(most)),
+                      .states = {}};
     if (best && plan.bounds == best->plan.bounds) {
       continue;
     }

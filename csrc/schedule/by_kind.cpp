@@ -23,9 +23,9 @@ namespace {
 // Number of cheap ops in a row after which one is a checkpoint (MXNET_BACKWARD_MIRROR_STEP).
 constexpr std::uint32_t kLongestRun = 100;
 
-class KindPlanner {
+class KindSchedule {
  public:
-  KindPlanner(ScheduleKind kind, const ScheduleInput& input, const Round& round)
+  KindSchedule(ScheduleKind kind, const ScheduleInput& input, const Round& round)
       : kind_(kind),
         graph_(input.graph),
         names_(input.names),
@@ -158,7 +158,7 @@ class KindPlanner {
 
 void plan_by_kind(ScheduleKind kind, const ScheduleInput& input, const Round& round,
                   Schedule& schedule) {
-  KindPlanner(kind, input, round).plan(schedule);
+  KindSchedule(kind, input, round).plan(schedule);
 }
 
 }  // namespace recoup::detail

@@ -53,7 +53,7 @@ std::int64_t undroppable_bytes(const TraceGraph& graph, const Round& round) {
 void plan_sqrt_n(const ScheduleInput& input, const Round& round, Schedule& schedule) {
   const ForwardPass forward(input.graph, round);
   const auto count = static_cast<std::uint32_t>(std::ceil(std::sqrt(forward.making_count())));
-  SegmentPlan plan{.bounds = forward.cut_evenly(std::max(count, 1U)), .states = {}};
+  Segmentation plan{.bounds = forward.cut_evenly(std::max(count, 1U)), .states = {}};
   plan.states = checkpoint_states(plan.segments());
   add_segments(input.graph, round, plan, schedule);
 }
@@ -64,7 +64,7 @@ void plan_recursive(const ScheduleInput& input, const Round& round, Schedule& sc
   while (count < kMostSegments && 2 * count * kFewestOps <= forward.making_count()) {
     count *= 2;
   }
-  SegmentPlan plan{.bounds = forward.cut_evenly(count), .states = {}};
+  Segmentation plan{.bounds = forward.cut_evenly(count), .states = {}};
   const std::size_t segments = plan.segments();
   plan.states.assign(segments,
                      {.bounds = std::vector<bool>(segments), .whole = std::vector<bool>(segments)});

@@ -144,7 +144,7 @@ std::vector<ChainStage> stages_of(const ForwardPass& forward,
 }
 
 struct ChainChoice {
-  SegmentPlan plan;
+  Segmentation plan;
   std::int64_t over = 0;  // planned peak minus budget
   std::int64_t cost = 0;
 
@@ -166,7 +166,7 @@ void plan_rotor(const ScheduleInput& input, const Round& round, Schedule& schedu
   std::optional<ChainChoice> best;
   for (std::uint32_t count = std::clamp(forward.making_count() / 2, 1U, kMostStages); count > 2;
        count = count * 2 / 3) {
-    SegmentPlan plan{.bounds = forward.cut_evenly(count), .states = {}};
+    Segmentation plan{.bounds = forward.cut_evenly(count), .states = {}};
     const std::vector<ChainStage> stages = stages_of(forward, plan.bounds);
     // The chain does not model gradients and workspaces. If these exceed the budget, the chain gets
     // less memory.

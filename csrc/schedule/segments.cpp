@@ -75,7 +75,7 @@ namespace {
 
 class SegmentWriter {
  public:
-  SegmentWriter(const TraceGraph& graph, const Round& round, const SegmentPlan& plan)
+  SegmentWriter(const TraceGraph& graph, const Round& round, const Segmentation& plan)
       : graph_(graph), round_(round), plan_(plan) {
     for (const SegmentState& state : plan.states) {
       std::vector<std::uint32_t>& sums = bounds_up_to_.emplace_back(1, 0);
@@ -186,7 +186,7 @@ class SegmentWriter {
 
   const TraceGraph& graph_;
   const Round& round_;
-  const SegmentPlan& plan_;
+  const Segmentation& plan_;
   std::vector<std::uint32_t> starts_;  // by segment
   // By state: number of kept bounds before each bound.
   std::vector<std::vector<std::uint32_t>> bounds_up_to_;
@@ -194,7 +194,7 @@ class SegmentWriter {
 
 }  // namespace
 
-void add_segments(const TraceGraph& graph, const Round& round, const SegmentPlan& plan,
+void add_segments(const TraceGraph& graph, const Round& round, const Segmentation& plan,
                   Schedule& schedule) {
   SegmentWriter(graph, round, plan).write(schedule);
 }

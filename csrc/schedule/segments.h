@@ -26,7 +26,7 @@ struct SegmentState {
   std::vector<bool> whole;   // by segment: everything that the backward pass needs of it is kept
 };
 
-struct SegmentPlan {
+struct Segmentation {
   std::vector<std::uint32_t> bounds;  // ascending, from round.begin to round.turn + 1
   std::vector<SegmentState> states;   // by segment
 
@@ -71,7 +71,7 @@ class ForwardPass {
 std::vector<SegmentState> checkpoint_states(std::size_t segments);
 
 // Writes the intervals of the round's values into `schedule`, which has an entry for each value.
-void add_segments(const TraceGraph& graph, const Round& round, const SegmentPlan& plan,
+void add_segments(const TraceGraph& graph, const Round& round, const Segmentation& plan,
                   Schedule& schedule);
 
 }  // namespace recoup::detail

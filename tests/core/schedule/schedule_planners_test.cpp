@@ -80,7 +80,7 @@ TEST(Segments, AChainInTwoSegments) {
   const TraceGraph graph = chain(6);  // ops 0-5 forward, 6-10 backward: op 10 reads value 0
   const Round round = find_rounds(graph).at(0);
   ASSERT_EQ(round.turn, 6U);
-  SegmentPlan plan{.bounds = {0, 3, 7}, .states = checkpoint_states(2)};
+  Segmentation plan{.bounds = {0, 3, 7}, .states = checkpoint_states(2)};
   Schedule schedule = empty_schedule(graph);
   add_segments(graph, round, plan, schedule);
   EXPECT_EQ(schedule.kept[0], (Intervals{{1, 2}, {9, kOpen}}));
@@ -144,7 +144,7 @@ TEST(PeakOfOps, IncludesOtherResultsOfAReplay) {
 TEST(Segments, SegmentsInSegments) {
   const TraceGraph graph = chain(8);  // ops 0-7, 8-14
   const Round round = find_rounds(graph).at(0);
-  SegmentPlan plan{.bounds = {0, 2, 4, 6, 9}, .states = {}};
+  Segmentation plan{.bounds = {0, 2, 4, 6, 9}, .states = {}};
   plan.states.assign(4, {.bounds = std::vector<bool>(4), .whole = std::vector<bool>(4)});
   for (std::size_t c = 0; c < 4; ++c) {
     plan.states[c].whole[c] = true;
