@@ -87,7 +87,7 @@ def places(library: Path, addresses: list[int]) -> list[set[tuple[str, str]]]:
         elif not function:
             function = line
         else:
-            if file := re.search(r"/((?:csrc|include)/[^:]+):", line):
+            if file := re.search(r"/((?:csrc|include/recoup)/[^:]+):", line):
                 found[-1].add((function, file[1]))
             function = ""
     return found
