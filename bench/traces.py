@@ -81,7 +81,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 def simulate(trace: recoup.Trace, peak: int, percent: int, variant: str) -> dict[str, Any] | None:
     result = trace.simulate(
         peak * percent // 100,
-        recoup.SimulationOptions(**VARIANTS[variant], small_filter=False, sampling=False),
+        recoup.SimulationOptions(**VARIANTS[variant] | {"small_filter": False, "sampling": False}),
     )
     if result.status != "ok":
         return None

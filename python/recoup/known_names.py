@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-ONLY_SIMULATED = "needs knowledge of the future, which only `recoup simulate` has"
+ONLY_SIMULATED = "needs knowledge of the future, which only simulations have"
 """Why a policy is not available in a live run."""
 
 

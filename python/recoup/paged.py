@@ -1,8 +1,12 @@
 """What `Run.paged_results()` says of results that do not fit in the budget."""
 
-import dataclasses
+from __future__ import annotations
 
-from recoup import _C
+import dataclasses
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from recoup import _C
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

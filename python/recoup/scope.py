@@ -19,7 +19,7 @@ from recoup.budgets import Budget
 from recoup.engine_options import engine_options
 from recoup.hints import did_you_mean, hint_keywords
 from recoup.known_names import ONLY_SIMULATED, core_policies
-from recoup.options import Options, Profile
+from recoup.options import Options, Profile, SimulationOptions
 from recoup.rules import Rules
 from recoup.setup import Setup
 from recoup.warning import RecoupWarning
@@ -180,6 +180,11 @@ def _default(setting: str) -> tuple[int | str, str]:
 def _checked(options: Options | None) -> Options:
     if options is None:
         return Options()
+    if isinstance(options, SimulationOptions):
+        raise TypeError(
+            "options must be a recoup.Options or None; got SimulationOptions: write "
+            "options=recoup.Options(...), and give the policy and the tier to recoup.budget"
+        )
     if not isinstance(options, Options):
         raise TypeError(
             f"options must be a recoup.Options or None; got {type(options).__name__}: write "

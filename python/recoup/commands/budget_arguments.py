@@ -112,18 +112,26 @@ def add_tuning(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--option",
         action="append",
-        type=option_setting,
+        type=lambda text: option_setting(text, parser),
         default=[],
         metavar="NAME=VALUE",
         help=f"a field of recoup.Options: {', '.join(OPTIONS)}",
     )
 
 
-def option_setting(text: str) -> tuple[str, Any]:
-    """The type of `--option`: splits NAME=VALUE into the name and the parsed value."""
+def with_option(message: str) -> str:
+    """An error whose first word is a field that `--option` sets, with that flag before it."""
+    return f"--option {message}" if message.partition(" ")[0] in OPTIONS else message
+
+
+def option_setting(text: str, parser: argparse.ArgumentParser) -> tuple[str, Any]:
+    """The type of `--option` of a command: splits NAME=VALUE into the name and the parsed value."""
     name, equals, value = text.partition("=")
     if name in (*ARGUMENTS, *OWN_FLAGS):
-        raise wrong(f"{name} has its own flag: use {flag_of(name)}")
+        flags = [flag for action in parser._actions for flag in action.option_strings]
+        if flag_of(name) in flags:
+            raise wrong(f"{name} has its own flag: use {flag_of(name)}")
+        raise wrong(f"{name} has no effect in {parser.prog}{did_you_mean(flag_of(name), flags)}")
     if not equals or name not in OPTIONS:
         hint = "" if name in OPTIONS else did_you_mean(name, OPTIONS)
         raise wrong(

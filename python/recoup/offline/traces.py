@@ -224,7 +224,8 @@ def _engine_options(budget_bytes: int, options: SimulationOptions) -> recoup._C.
     if not isinstance(options, SimulationOptions):
         raise TypeError(
             f"options must be a recoup.SimulationOptions; got {type(options).__name__}: write "
-            "recoup.SimulationOptions(...)"
+            "recoup.SimulationOptions(...), for a recoup.Options "
+            "recoup.SimulationOptions(**vars(options), policy=...)"
         )
     speeds = {}
     if options.spill_bandwidth is not None:

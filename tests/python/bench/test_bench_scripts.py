@@ -1,10 +1,14 @@
-"""The scripts of bench/ find the modules that they import."""
+"""The scripts of bench/ find the modules that they import, and make valid settings."""
 
+import importlib.util
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+import recoup
+from recoup.offline import _C
 
 SCRIPTS = sorted((Path(__file__).parents[3] / "bench").glob("*.py"))
 
@@ -16,3 +20,19 @@ def test_a_script_prints_its_help(script: Path, monkeypatch: pytest.MonkeyPatch)
         [sys.executable, script, "--help"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_the_comparison_of_policies_simulates_each_of_its_variants() -> None:
+    path = SCRIPTS[0].with_name("traces.py")
+    spec = importlib.util.spec_from_file_location("bench_traces", path)
+    assert spec is not None and spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    builder = _C.TraceBuilder()
+    builder.add_name("make")
+    builder.add_kernel([1 << 20])
+    builder.add_op(0, 0, 1, True, [], [1 << 20])
+    trace = recoup.Trace(builder.build())
+    for variant in script.VARIANTS:
+        found = script.simulate(trace, 1 << 20, 100, variant)
+        assert found is not None and found["time_ratio"] == 1, variant

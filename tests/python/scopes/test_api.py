@@ -171,6 +171,11 @@ def test_options_are_checked_before_the_scope() -> None:
         recoup.budget("64MiB", policy="mru")
 
 
+def test_a_scope_refuses_the_options_of_simulations() -> None:
+    with pytest.raises(TypeError, match=r"got SimulationOptions: .* to recoup\.budget"):
+        recoup.budget("64MiB", options=recoup.SimulationOptions(policy="lru"))
+
+
 def test_one_budget_object_serves_several_runs() -> None:
     scope = recoup.budget("64MiB")
     with scope as first:

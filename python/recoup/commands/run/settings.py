@@ -13,7 +13,7 @@ import recoup
 from recoup import gpus
 from recoup._memory.device_memory import free_bytes
 from recoup.budgets import Budget
-from recoup.commands.budget_arguments import ARGUMENTS, OPTIONS, OWN_FLAGS, flag_of, tuning_of
+from recoup.commands.budget_arguments import ARGUMENTS, OWN_FLAGS, flag_of, tuning_of, with_option
 from recoup.commands.run.arguments import is_page as is_page
 
 
@@ -84,7 +84,7 @@ def _with_flags(message: str, sources: Mapping[str, str]) -> str:
     assert name is not None
     if name[0] in (*ARGUMENTS, *OWN_FLAGS):
         return sources.get(name[0], flag_of(name[0])) + message[name.end() :]
-    return f"--option {message}" if name[0] in OPTIONS else message
+    return with_option(message)
 
 
 def _plain(value: Any) -> Any:

@@ -17,7 +17,9 @@ def read_suggestions(file: Path) -> list[dict[str, Any]]:
         }
         return [_row(each, other_bytes, marks) for each in found["predictions"]]
     except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise ValueError(f"{file} was not written by `recoup suggest --json`") from error
+        raise ValueError(
+            f"{file} was not written by `recoup suggest --json` of this version"
+        ) from error
 
 
 def _row(each: dict[str, Any], other_bytes: int | None, marks: dict[int, str]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from rich.progress import track
 
 from recoup._reporting.files import write_atomically
 from recoup._reporting.moments import chrome_json
-from recoup.commands.budget_arguments import tuning_of
+from recoup.commands.budget_arguments import tuning_of, with_option
 from recoup.commands.exit_codes import NOT_WRITTEN
 from recoup.commands.simulate.checks import Case, parse_budgets
 from recoup.commands.simulate.output import print_table
@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
         optima = _search_all(trace, budgets, options) if isinstance(trace, Trace) else []
         drawn = _rows_to_draw(trace, cases, rows, budgets, options)
     except (OSError, ValueError) as error:
-        options.fail(str(error))
+        options.fail(with_option(str(error)))
     print_table(rows, optima, budgets, peak_bytes, trace.op_count)
     result = {
         "trace": options.trace,
@@ -71,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
         print(f"recoup simulate: cannot write: {error}", file=sys.stderr)
         return NOT_WRITTEN
     except ValueError as error:
-        options.fail(str(error))
+        options.fail(with_option(str(error)))
     return 0
 
 
