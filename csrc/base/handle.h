@@ -5,7 +5,8 @@
 
 namespace recoup::detail {
 
-// `kRelease` is the function of the lender that takes the thing back. Move-only.
+// `kRelease` is the function of the lender that takes the thing back. Move-only; an assignment
+// swaps, so the other handle gives back what this one had.
 template <class Lender, class Id, void (Lender::*kRelease)(Id)>
 class Handle {
  public:

@@ -1,5 +1,5 @@
-// RECOUP_API: names that librecoup_torch.so shows; everything else is hidden.
+// RECOUP_API: names that recoup's shared libraries show; all others are hidden.
 #pragma once
 
-// Makes a name visible outside librecoup_torch.so.
+// Makes a name visible outside its library: to programs, or to librecoup_offline.so.
 #define RECOUP_API __attribute__((visibility("default")))

@@ -14,7 +14,8 @@
 namespace recoup::detail {
 
 // Has a virtual method for each event of observer_events.inc, which does nothing. It is called
-// under the engine's lock, after the event. It may read the engine's state but must not change it.
+// under the engine's lock, after the event unless the event's comment says otherwise. It may read
+// the engine's state but must not change it.
 class Observer {
  public:
   virtual ~Observer() = default;

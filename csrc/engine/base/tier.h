@@ -18,7 +18,7 @@ namespace recoup::detail {
 
 // The share of a copy's time by which it slows down the ops that it overlaps with. Measured with
 // two busy cores: matrix products took 1.13 to 1.16 times as long.
-inline constexpr double kProcessorShare = 0.14;
+inline constexpr double kProcessorFraction = 0.14;
 
 // The time that a copy takes. One core waits for it.
 struct TierSpeed {

@@ -123,8 +123,8 @@ class Engine final {
   [[nodiscard]] std::vector<CopyWaitRow> copy_waits() const { return copies_.waits(); }
   UserRequests& user() { return user_; }
   [[nodiscard]] const UserRequests& user() const { return user_; }
-  // Evicts until `need` bytes are free, if possible, and makes free bytes contiguous. `pinned`
-  // values are held with acquire; they stay resident and may move. False: less is free.
+  // Evicts until `need` bytes are free, if possible, and makes free bytes contiguous. `pinned`:
+  // values that an op has pinned; they stay resident and may move. False: less is free.
   bool defragment(std::span<const ValueId> pinned, Bytes need) {
     return room_.defragment(pinned, need);
   }

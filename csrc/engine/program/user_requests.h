@@ -97,7 +97,7 @@ class UserRequests {
   [[nodiscard]] std::vector<Values::Hold> hold_each(std::span<const ValueId> values);
   // The values of live storages that must be acquired to become resident and non-recomputable.
   [[nodiscard]] std::vector<ValueId> to_get_back() const;
-  // Acquires the values. May enable a lent spill tier and then replace `held` by a longer list:
+  // Acquires the values. May enable a lent spill tier and then replace `wanted` by a longer list:
   // Note [Exits through a file].
   [[nodiscard]] std::vector<Values::Hold> hold_all(std::vector<ValueId>& wanted);
   [[nodiscard]] bool borrow_tier();

@@ -102,7 +102,7 @@ class Room {
     std::optional<bool> in_vain{};  // Note [Evictions in vain]; nullopt: not yet known
     [[nodiscard]] bool in_pieces() const { return missing <= Bytes(0); }
   };
-  // Frees, moves or gets memory. True: something has changed.
+  // Frees, moves or gets memory. True: the measures are tried again, from the first one.
   using Measure = bool (Room::*)(Need& need);
   static const Measure kMeasures[];
 

@@ -16,12 +16,12 @@ constexpr const char* kInPieces = "the bytes are free, but not in one piece";
 
 // They are tried in this order, from the first one again after one that has helped.
 const Room::Measure Room::kMeasures[] = {
-    &Room::grow_once,              // by memory that needs no wait
-    &Room::join_pieces,            // moves, or evictions that cost less
-    &Room::drop_while_roomy,       // a dead source
-    &Room::use_addresses_in_vain,  // nothing else can help
+    &Room::grow_once,              // the budget grows by memory that needs no wait
+    &Room::join_pieces,            // blocks move, or evictions that cost less are done
+    &Room::drop_while_roomy,       // a dead source is dropped
+    &Room::use_addresses_in_vain,  // only if nothing else can help
     &Room::evict_candidates,
-    &Room::evict_held,  // by waiting replays
+    &Room::evict_held,  // values that waiting replays hold are evicted
     &Room::sweep,
     &Room::end_copies,
     &Room::drop_source,

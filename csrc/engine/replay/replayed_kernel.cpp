@@ -53,10 +53,15 @@ void ReplayedKernel::run_in_budget() {
   handover_.end_well();
 }
 
-// A block that was handed to a failed kernel may be half written: its value must be replayed.
+// A block that was handed to a failed kernel may be half written: its value must be replayed. If
+// the failure came later, the block already belongs to the value that the op has made.
 void ReplayedKernel::drop_handed_over() {
   for (const WrittenValue& written : op().written) {
-    if (written.before.valid() && lineage_[written.before].writing) {
+    if (!written.before.valid()) {
+      continue;
+    }
+    const Value& before = lineage_[written.before];
+    if (before.writing && before.resident()) {
       values_.transition(written.before, Residency::kEvicted);
     }
   }

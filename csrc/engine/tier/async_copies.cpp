@@ -137,7 +137,7 @@ void AsyncCopies::begin(Copy copy) {
   lineage_[copy.value].copying = true;
   context_.stats.copy_time_ns += copy.left.count();
   context_.stats.spill_cost_ns +=
-      static_cast<std::int64_t>(kProcessorShare * static_cast<double>(copy.left.count()));
+      static_cast<std::int64_t>(kProcessorFraction * static_cast<double>(copy.left.count()));
   writes_ += copy.block.valid() ? 0U : 1U;
   copies_.push_back(std::move(copy));
 }

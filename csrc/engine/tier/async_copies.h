@@ -20,9 +20,9 @@ namespace recoup::detail {
 //
 // Decisions must not depend on the disk's current speed, or a simulation would decide differently
 // from a live run. So copies have a clock of their own: the cost of ops, the time spent waiting for
-// copies, and the share of async copies that slows down ops (kProcessorShare). On this clock each
-// copy takes its full time, one after the other. A caller that needs an unfinished copy waits for
-// the rest of its time. All other copies are delayed by as much. A copy whose time is over is
+// copies, and the fraction of async copies that slows down ops (kProcessorFraction). On this clock
+// each copy takes its full time, one after the other. A caller that needs an unfinished copy waits
+// for the rest of its time. All other copies are delayed by as much. A copy whose time is over is
 // finished; if the disk has not completed it by then, the engine waits for the disk.
 class AsyncCopies final : public CopyWait {
  public:

@@ -64,9 +64,10 @@ Bytes overflow_window_at(const void* address) {
 }
 
 bool release_overflow(void* memory) {
-  const bool has = overflow_window_at(memory) > Bytes(0);
+  PagedMemory* const paged = PagedMemory::of_process();
+  const bool has = paged != nullptr && paged->has(memory);
   if (has) {
-    PagedMemory::of_process()->release(memory);
+    paged->release(memory);
   }
   return has;
 }

@@ -52,8 +52,8 @@ class OverflowResults {
 
 // The key of the overflow memory at an address.
 [[nodiscard]] OverflowKey overflow_key(const void* address);
-// StorageHooks::overflow and overflow_window. The window is also that of storages that other code
-// made over these bytes.
+// StorageHooks::overflow and overflow_window. overflow_window_at also answers for storages that
+// other code made over these bytes.
 void delete_overflow(void* memory);
 [[nodiscard]] Bytes overflow_window_at(const void* address);
 // Releases overflow memory that a kernel has as a plain pointer. False: it is other memory.

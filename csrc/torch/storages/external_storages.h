@@ -33,7 +33,7 @@ class ExternalStorages {
   [[nodiscard]] bool hold(StorageRecord& record);
 
   // Releases what was held during a request, and reports the storages that have died. Request calls
-  // it last, if there are any.
+  // it last, if has_ended().
   void collect();
   [[nodiscard]] bool has_ended() const { return !held_.empty() || !dead_.empty(); }
   // Finds and reports all storages that have died.

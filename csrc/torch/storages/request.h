@@ -12,7 +12,7 @@ namespace recoup::detail {
 
 // First it reports the storages in overflow memory that have ended, so that their end has the same
 // place among requests as that of a storage in the pool. Last it reports the storages that have
-// ended meanwhile; in the unwinding of an error, the next request does that. It begins and ends
+// ended meanwhile; after an error, the next request does that. It begins and ends
 // under the session's lock.
 class Request {
  public:
@@ -41,7 +41,7 @@ class Request {
     if (before_) {
       engine_.set_running_op(*before_);
     }
-    if (external_.has_ended() && std::uncaught_exceptions() == 0) [[unlikely]] {
+    if (external_.has_ended() && std::uncaught_exceptions() == exceptions_) [[unlikely]] {
       external_.collect();
     }
   }
@@ -54,6 +54,7 @@ class Request {
   Engine& engine_;
   ExternalStorages& external_;
   std::optional<std::string_view> before_;  // what errors named before; nullopt: it stays
+  const int exceptions_ = std::uncaught_exceptions();
   bool goes_on_ = false;
 };
 

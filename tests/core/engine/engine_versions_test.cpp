@@ -36,6 +36,23 @@ TEST_F(EngineVersions, AWriteKeepsTheOldVersionReplayable) {
   EXPECT_EQ(p.engine().charged(), units(3));
 }
 
+// The replay of the write has made a2 in the block of a1 when its bits are compared.
+TEST_F(EngineVersions, ACheckThatFailsAfterAReplayInPlaceIsAnError) {
+  Options options = plain_options(units(8));
+  options.check_replays = true;
+  Program& p = start(options);
+  const Tensor x = p.source(kUnit);
+  const Tensor a = p.op({x}, kUnit);
+  p.update(a, {x});
+  EXPECT_TRUE(p.evict(a));
+  p.device().during_kernel = [&p] { p.device().replay_noise = 1; };  // in the replay of a1
+  EXPECT_THROW(p.op({a}, kUnit), ReplayDiffers);
+  // a2 has the other bits, of which the error is; a further replay makes the right ones.
+  p.device().replay_noise = 0;
+  EXPECT_TRUE(p.evict(a));
+  p.expect(a);
+}
+
 //   x! -> (a1) -> (a2)   y = f(a1) waits for a1 too, so the write to a gets a copy of it
 //           \---> (y)    z = g(a2, y)
 TEST_F(EngineVersions, AnOldVersionWithOtherReadersIsCopied) {

@@ -22,8 +22,11 @@ def test_a_script_prints_its_help(script: Path, monkeypatch: pytest.MonkeyPatch)
     assert done.returncode == 0, done.stderr
 
 
-def test_the_comparison_of_policies_simulates_each_of_its_variants() -> None:
+def test_the_comparison_of_policies_simulates_each_of_its_variants(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     path = SCRIPTS[0].with_name("traces.py")
+    monkeypatch.syspath_prepend(path.parent)
     spec = importlib.util.spec_from_file_location("bench_traces", path)
     assert spec is not None and spec.loader is not None
     script = importlib.util.module_from_spec(spec)
