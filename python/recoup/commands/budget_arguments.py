@@ -99,15 +99,15 @@ def add_tuning(parser: argparse.ArgumentParser) -> None:
         parser,
         "planning",
         "off|wait|background",
-        "when to plan the evictions of a step that repeats: never, at its end, or on another "
+        help="when to plan the evictions of a step that repeats: never, at its end, or on another "
         "thread",
     )
     add_option(
         parser,
         "max_replay_ratio",
         "X",
-        "out of budget if restoring the arguments of an op costs more than X times all recorded "
-        "ops; 0: no bound",
+        help="out of budget if restoring the arguments of an op costs more than X times all "
+        "recorded ops; 0: no bound",
     )
     parser.add_argument(
         "--option",

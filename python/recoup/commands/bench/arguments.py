@@ -98,10 +98,10 @@ def _add_cases(parser: argparse.ArgumentParser) -> None:
         parser,
         "spill",
         "SIZE",
-        "also train in each budget with a spill tier of SIZE, and without --budgets in 25 and 20 "
-        "%%; real only",
+        help="also train in each budget with a spill tier of SIZE, and without --budgets in 25 and "
+        "20 %%; real only",
     )
-    add_option(parser, "spill_dir", "DIR", "the directory of the spill tier; real only")
+    add_option(parser, "spill_dir", "DIR", help="the directory of the spill tier; real only")
     parser.add_argument(
         "--alternatives",
         nargs="+",
@@ -115,7 +115,7 @@ def _add_cases(parser: argparse.ArgumentParser) -> None:
         parser,
         "device",
         "NAME",
-        "the device: cpu (default) or a GPU such as cuda:0, with PyTorch's deterministic "
+        help="the device: cpu (default) or a GPU such as cuda:0, with PyTorch's deterministic "
         "algorithms, because bits are compared; small only",
     )
 

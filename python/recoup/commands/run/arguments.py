@@ -145,34 +145,34 @@ def add_budget_arguments(
         run,
         "policy",
         "NAME",
-        f"the eviction policy: {', '.join(policy_names())}; `recoup policies` describes them",
+        help=f"the eviction policy: {', '.join(policy_names())}; `recoup policies` describes them",
     )
     add_option(
         run,
         "max_slowdown",
         "X",
-        "out of budget if the run's ops and replays cost more than X times its ops alone; 0: no "
-        "bound",
+        help="out of budget if the run's ops and replays cost more than X times its ops alone; 0: "
+        "no bound",
     )
     add_option(
         run,
         "device",
         "NAME",
-        "the device of the budget: cpu or a GPU such as cuda:0 (default: cpu)",
+        help="the device of the budget: cpu or a GPU such as cuda:0 (default: cpu)",
     )
     add_option(
         run,
         "spill",
         "SIZE",
-        "add a spill tier of SIZE for values that cannot be recomputed: on disk, or for a GPU in "
-        "host memory",
+        help="add a spill tier of SIZE for values that cannot be recomputed: on disk, or for a GPU "
+        "in host memory",
     )
     add_option(
         run,
         "spill_dir",
         "DIR",
-        "the directory of the spill tier on disk (default: the system's directory for temporary "
-        "files)",
+        help="the directory of the spill tier on disk (default: the system's directory for "
+        "temporary files)",
     )
     add_rules(run)
     add_tuning(run)

@@ -76,7 +76,7 @@ def _add_engine(parser: argparse.ArgumentParser) -> None:
         parser,
         "oracle",
         ("COST", "SIZE", "DISTANCE", "ANCESTORS"),
-        "parameters of the policy oracle: three exponents and the weight of ancestors",
+        help="parameters of the policy oracle: three exponents and the weight of ancestors",
         nargs=4,
         default=option_table()["oracle"].default,
     )
@@ -101,7 +101,7 @@ def _add_tier(parser: argparse.ArgumentParser) -> None:
         parser,
         "spill",
         "SIZE",
-        "simulate with a spill tier of SIZE, or `none`; one column for each size",
+        help="simulate with a spill tier of SIZE, or `none`; one column for each size",
         type=or_none(size),
         nargs="+",
     )
@@ -116,7 +116,7 @@ def _add_tier(parser: argparse.ArgumentParser) -> None:
         parser,
         "spill_request_ns",
         "NS",
-        "fixed time of each copy in nanoseconds (default: 100,000)",
+        help="fixed time of each copy in nanoseconds (default: 100,000)",
     )
 
 

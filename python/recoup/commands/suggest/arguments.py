@@ -74,9 +74,9 @@ def add_suggest_command(commands: Any) -> None:
         "measured times",
     )
     add_option(
-        parser, "policy", "NAME", "the eviction policy, as in `recoup run`", default="planned"
+        parser, "policy", "NAME", help="the eviction policy, as in `recoup run`", default="planned"
     )
-    add_option(parser, "spill", "SIZE", "also predict with a spill tier of SIZE")
+    add_option(parser, "spill", "SIZE", help="also predict with a spill tier of SIZE")
     parser.add_argument(
         "--max-time-ratio",
         type=real("above 1", 1, above=True),  # 1: no replay at all

@@ -44,7 +44,7 @@ EXCEPTIONS = [
     Exempt(r"csrc/torch/gpu/budget_allocator\.h", "", _GPU),
     Exempt(r"csrc/base/errors\.cpp", "tensors of its lists at once", _GPU),
     Exempt(r"recoup/gpus\.py", "CUDA", _GPU),
-    Exempt(r"recoup/scope\.py", "(are|is) for budgets of the CPU", _GPU),
+    Exempt(r"recoup/(scope|engine_options)\.py", "(are|is) for budgets of the CPU", _GPU),
     Exempt(r"recoup/_patching/outside\.py", "a CUDA graph exists", _GPU),
     Exempt(r"recoup/_memory/sizing\.py", "are free or reserved by PyTorch", _GPU),
     Exempt(r"csrc/offline/traces/traces\.cpp", "in use on the device before", _GPU),
@@ -103,7 +103,7 @@ EXCEPTIONS = [
     ),
     Exempt(r"offline/in_place\.py|offline/lifetimes\.py|offline/scaled_trace\.py", "", _TEXT),
     Exempt(
-        r"csrc/engine/(replay/replay|reclaim/room)\.cpp",
+        r"csrc/engine/(replay/replay|reclaim/room_measures)\.cpp",
         "this attempt|the bytes are free",
         _INSIDE,
     ),
