@@ -40,7 +40,7 @@ from recoup.offline.optimum_solver import solve
 from recoup.offline.trace_steps import Steps, changed
 from recoup.offline.traces import Trace, check_budget
 
-# kProcessorShare in csrc/engine/base/tier.h.
+# kProcessorFraction in csrc/engine/base/tier.h.
 PROCESSOR_FRACTION = 0.14
 _LEAST_SECONDS = 0.05
 

@@ -158,5 +158,5 @@ def test_numbers_out_of_range_are_refused(training: recoup.Trace) -> None:
 
 def test_the_fraction_is_that_of_the_engine() -> None:
     header = (Path(__file__).parents[3] / "csrc/engine/base/tier.h").read_text()
-    found = re.search(r"kProcessorShare = ([\d.]+);", header)
+    found = re.search(r"kProcessorFraction = ([\d.]+);", header)
     assert found is not None and float(found[1]) == PROCESSOR_FRACTION

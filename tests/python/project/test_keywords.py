@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import recoup
-from recoup import _C
 from recoup.hints import hint_keywords
+from recoup.offline import _C
 
 # A user remembers the arguments of a function that has fewer.
 _FEW = 2
