@@ -26,6 +26,12 @@ AddressRange range_of(const c10::StorageImpl& storage) {
   return {data_of(storage).get(), storage.nbytes()};
 }
 
+// Whether the bytes are from an allocator that recoup knows, in this scope or an earlier one.
+bool is_of_known_allocator(const c10::StorageImpl& storage, const StorageHooks& hooks) {
+  const c10::DeleterFnPtr deleter = data_of(storage).get_deleter();
+  return deleter == hooks.pool || deleter == hooks.program || deleter == hooks.overflow;
+}
+
 }  // namespace
 
 void Storages::died(StorageRecord& record) {
@@ -342,9 +348,7 @@ StorageId Storages::find_known_external(c10::StorageImpl& storage) {
 }
 
 Storages::Origin Storages::origin_of(const c10::StorageImpl& storage) {
-  const c10::DeleterFnPtr deleter = data_of(storage).get_deleter();
-  const StorageHooks& hooks = device_.hooks();
-  if (deleter == hooks.program || deleter == hooks.pool || deleter == hooks.overflow) {
+  if (is_of_known_allocator(storage, device_.hooks())) {
     return Origin::kScope;
   }
   return is_private_owner(storage) ? Origin::kForeign : Origin::kView;
@@ -424,10 +428,8 @@ void Storages::disown_evicted() {
 }
 
 bool Storages::is_watchable(const c10::StorageImpl& storage) const {
-  const c10::DeleterFnPtr deleter = data_of(storage).get_deleter();
-  const StorageHooks& hooks = device_.hooks();
-  return deleter == hooks.pool || deleter == hooks.program || is_slice_or_mapping(deleter) ||
-         deleter == hooks.overflow;
+  return is_of_known_allocator(storage, device_.hooks()) ||
+         is_slice_or_mapping(data_of(storage).get_deleter());
 }
 
 // Note [Unseen writers]
