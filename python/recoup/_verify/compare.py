@@ -13,7 +13,7 @@ from recoup._verify.stream import KINDS, Item, Step
 _ROUNDING = 1024
 """Largest difference of two roundings, in units in the last place of the largest element."""
 _LARGEST_FRACTION = 2**-6
-"""The same as a fraction of the largest element, which limits it for types of few bits."""
+"""Largest difference of two roundings, as a fraction of the largest element: for few bits."""
 _PIECE = 1 << 20
 """Number of elements that are compared at a time."""
 
