@@ -70,56 +70,59 @@ void Lineage::set_cost(OpId id, Nanoseconds cost) {
   ops_[id].cost = cost;
 }
 
+bool Lineage::is_wanted(ValueId id) const {
+  return id.valid() && values_[id].evicted() && values_[id].needed();
+}
+
 bool Lineage::should_demand(const Op& op) const {
-  const auto wanted = [this](ValueId id) {
-    return id.valid() && values_[id].evicted() && values_[id].needed();
-  };
-  for (ValueId output : op.outputs) {
-    if (wanted(output)) {
-      return true;
-    }
-  }
-  for (const WrittenValue& written : op.written) {
-    if (wanted(written.after)) {
-      return true;
-    }
-  }
-  return false;
+  return std::any_of(op.outputs.begin(), op.outputs.end(),
+                     [this](ValueId id) { return is_wanted(id); }) ||
+         std::any_of(op.written.begin(), op.written.end(),
+                     [this](const WrittenValue& each) { return is_wanted(each.after); });
 }
 
 void Lineage::update_demand(ValueId changed, std::vector<ValueId>& useless) {
-  if (values_[changed].producer.valid()) {
-    update_demand(values_[changed].producer, useless);
+  demand_work_.push_back(changed);
+  pass_demand_on(useless);
+}
+
+void Lineage::update_demand_after_cut(OpId producer, std::vector<ValueId>& useless) {
+  if (ops_[producer].demanding && !should_demand(ops_[producer])) {
+    set_demanding(producer, false, useless);
+    pass_demand_on(useless);
   }
 }
 
-void Lineage::update_demand(OpId changed, std::vector<ValueId>& useless) {
-  if (should_demand(ops_[changed]) == ops_[changed].demanding) {
+// An op of a list has hundreds of outputs: the others are looked at only if they matter.
+void Lineage::pass_demand_on(std::vector<ValueId>& useless) {
+  while (!demand_work_.empty()) {
+    const ValueId id = demand_work_.back();
+    demand_work_.pop_back();
+    if (const OpId producer = values_[id].producer; producer.valid()) {
+      const Op& op = ops_[producer];
+      set_demanding(producer, is_wanted(id) || (op.demanding && should_demand(op)), useless);
+    }
+  }
+}
+
+void Lineage::set_demanding(OpId id, bool demanding, std::vector<ValueId>& useless) {
+  Op& op = ops_[id];
+  if (op.demanding == demanding) {
     return;
   }
-  demand_work_.push_back(changed);
-  while (!demand_work_.empty()) {
-    const OpId id = demand_work_.back();
-    demand_work_.pop_back();
-    Op& op = ops_[id];
-    const bool demanding = should_demand(op);
-    if (demanding == op.demanding) {
+  op.demanding = demanding;
+  for (EdgeId edge : op.inputs) {
+    const ValueId input = edges_[edge].value;
+    Value& value = values_[input];
+    const bool was_needed = value.needed();
+    value.demand += demanding ? 1 : -1;
+    if (value.needed() == was_needed) {
       continue;
     }
-    op.demanding = demanding;
-    for (EdgeId edge : op.inputs) {
-      const ValueId input = edges_[edge].value;
-      Value& value = values_[input];
-      const bool was_needed = value.needed();
-      value.demand += demanding ? 1 : -1;
-      if (value.needed() == was_needed) {
-        continue;
-      }
-      if (value.evicted()) {
-        demand_work_.push_back(value.producer);
-      } else if (value.has_content() && !value.needed()) {
-        useless.push_back(input);
-      }
+    if (value.evicted()) {
+      demand_work_.push_back(input);
+    } else if (value.has_content() && !value.needed()) {
+      useless.push_back(input);
     }
   }
 }

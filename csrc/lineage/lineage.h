@@ -198,7 +198,8 @@ class Lineage {
   // residency or its users changed. Values with content that are not needed any more are appended
   // to `useless`.
   void update_demand(ValueId changed, std::vector<ValueId>& useless);
-  void update_demand(OpId changed, std::vector<ValueId>& useless);
+  // Updates `demanding` after cut() has removed an output of the op.
+  void update_demand_after_cut(OpId producer, std::vector<ValueId>& useless);
 
   [[nodiscard]] Nanoseconds total_cost() const { return total_cost_; }
   void set_cost(OpId op, Nanoseconds cost);
@@ -229,12 +230,16 @@ class Lineage {
  private:
   void forget_marks() const;
   void unlink(EdgeId edge, Value& value);
+  [[nodiscard]] bool is_wanted(ValueId id) const;
   [[nodiscard]] bool should_demand(const Op& op) const;
+  void pass_demand_on(std::vector<ValueId>& useless);
+  void set_demanding(OpId id, bool demanding, std::vector<ValueId>& useless);
 
   Slab<Value, ValueId> values_;
   Slab<Op, OpId> ops_;
   Slab<Edge, EdgeId> edges_;
-  std::vector<OpId> demand_work_;  // worklist of update_demand; a member to reuse its capacity
+  // Evicted values whose users have changed; a member to reuse its capacity.
+  std::vector<ValueId> demand_work_;
   Nanoseconds total_cost_{0};
   std::uint64_t next_sequence_ = 0;
   mutable std::uint32_t mark_;

@@ -206,7 +206,7 @@ void Values::cut(ValueId id) {
       }
     });
   } else {
-    lineage_.update_demand(producer, collect_work_);
+    lineage_.update_demand_after_cut(producer, collect_work_);
   }
 }
 

@@ -107,7 +107,7 @@ class LineageGraph {
         collect(orphan);
       }
     } else if (producer.valid()) {
-      lineage.update_demand(producer, useless);
+      lineage.update_demand_after_cut(producer, useless);
     }
   }
 
