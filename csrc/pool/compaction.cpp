@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <map>
 #include <tuple>
+#include <utility>
 
 namespace recoup::detail {
 namespace {
@@ -74,46 +75,85 @@ std::optional<Compaction> cheapest_slide(const std::vector<Piece>& layout, std::
   return slide_window(layout, window->first, window->second);
 }
 
-using Holes = CompactionScratch::Holes;
+using Hole = CompactionScratch::Hole;
 using MoveWindow = CompactionScratch::Window;
 
-// Finds a hole outside [begin, end) for each movable piece inside: largest first, best fit.
+bool smaller(const Hole& a, const Hole& b) { return a.size < b.size; }
+
+void index_holes(const std::vector<Piece>& layout, CompactionScratch& scratch) {
+  scratch.holes.clear();
+  scratch.free = 0;
+  for (const Piece& piece : layout) {
+    if (piece.free) {
+      scratch.holes.push_back({.size = piece.size, .offset = piece.offset});
+      scratch.free += piece.size;
+    }
+  }
+  std::stable_sort(scratch.holes.begin(), scratch.holes.end(), smaller);
+}
+
+// Fills a hole at this index with `size` bytes.
+void fill(CompactionScratch& scratch, std::ptrdiff_t at, std::int64_t size) {
+  std::vector<Hole>& holes = scratch.holes;
+  const Hole hole = holes[static_cast<std::size_t>(at)];
+  holes.erase(holes.begin() + at);
+  std::optional<std::ptrdiff_t> rest;
+  if (hole.size > size) {
+    const Hole left{.size = hole.size - size, .offset = hole.offset + size};
+    const auto place = std::upper_bound(holes.begin(), holes.end(), left, smaller);
+    rest = holes.insert(place, left) - holes.begin();
+  }
+  scratch.filled.push_back({.hole = hole, .at = at, .rest = rest});
+}
+
+void empty_filled(CompactionScratch& scratch) {
+  std::vector<Hole>& holes = scratch.holes;
+  for (; !scratch.filled.empty(); scratch.filled.pop_back()) {
+    const CompactionScratch::Filled& last = scratch.filled.back();
+    if (last.rest) {
+      holes.erase(holes.begin() + *last.rest);
+    }
+    holes.insert(holes.begin() + last.at, last.hole);
+  }
+}
+
+// Finds a hole outside [begin, end) for each movable piece inside: largest first, best fit. The
+// scratch has the holes of the layout, before and after.
 std::optional<Compaction> relocate_window(const std::vector<Piece>& layout, std::size_t begin,
                                           std::size_t end, CompactionScratch& scratch) {
   const std::int64_t low = layout[begin].offset;
   const std::int64_t high = layout[end - 1].offset + layout[end - 1].size;
   std::vector<const Piece*>& leaving = scratch.leaving;
   leaving.clear();
+  std::int64_t taken = 0;  // bytes in the window
+  std::int64_t free = 0;
   for (std::size_t i = begin; i < end; ++i) {
+    (layout[i].free ? free : taken) += layout[i].size;
     if (!layout[i].free) {
       leaving.push_back(&layout[i]);
     }
   }
-  std::stable_sort(leaving.begin(), leaving.end(),
-                   [](const Piece* a, const Piece* b) { return a->size > b->size; });
-  if (!leaving.empty() &&
-      (scratch.all_holes.empty() || leaving.front()->size > scratch.all_holes.rbegin()->first)) {
+  if (taken > scratch.free - free) {
     return std::nullopt;
   }
-  Holes& holes = scratch.holes;
-  holes = scratch.all_holes;
-  Compaction plan;
+  std::stable_sort(leaving.begin(), leaving.end(),
+                   [](const Piece* a, const Piece* b) { return a->size > b->size; });
+  const std::vector<Hole>& holes = scratch.holes;
+  std::optional<Compaction> plan(std::in_place);
   for (const Piece* piece : leaving) {
-    auto hole = holes.lower_bound(piece->size);
-    while (hole != holes.end() && hole->second >= low && hole->second < high) {
-      ++hole;
-    }
+    const auto hole = std::find_if(
+        std::lower_bound(holes.begin(), holes.end(), Hole{.size = piece->size, .offset = 0},
+                         smaller),
+        holes.end(), [&](const Hole& each) { return each.offset < low || each.offset >= high; });
     if (hole == holes.end()) {
-      return std::nullopt;
+      plan.reset();
+      break;
     }
-    const auto [room, offset] = *hole;
-    holes.erase(hole);
-    plan.moves.push_back({.block = piece->block, .to = Bytes(offset)});
-    plan.moved += Bytes(piece->size);
-    if (room > piece->size) {
-      holes.emplace(room - piece->size, offset + piece->size);
-    }
+    plan->moves.push_back({.block = piece->block, .to = Bytes(hole->offset)});
+    plan->moved += Bytes(piece->size);
+    fill(scratch, hole - holes.begin(), piece->size);
   }
+  empty_filled(scratch);
   return plan;
 }
 
@@ -154,12 +194,7 @@ std::optional<Compaction> cheapest_relocation(const std::vector<Piece>& layout, 
                                               std::int64_t a_move, std::int64_t limit,
                                               CompactionScratch& scratch) {
   constexpr std::size_t kTries = 64;
-  scratch.all_holes.clear();
-  for (const Piece& piece : layout) {
-    if (piece.free) {
-      scratch.all_holes.emplace(piece.size, piece.offset);
-    }
-  }
+  index_holes(layout, scratch);
   std::vector<MoveWindow>& windows = scratch.windows;
   find_windows(layout, size, a_move, limit, windows);
   const std::size_t tries = std::min(windows.size(), kTries);

@@ -1,7 +1,7 @@
 // Plans which blocks to move to obtain a free range of a given size. Pure functions of a layout.
 #pragma once
 
-#include <boost/container/flat_map.hpp>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -40,13 +40,23 @@ struct CompactionScratch {
     std::size_t end;
     std::int64_t cost;
   };
-  using Holes = boost::container::flat_multimap<std::int64_t, std::int64_t>;  // size -> offset
+  struct Hole {
+    std::int64_t size;
+    std::int64_t offset;
+  };
+  // A hole that was filled, at its index, and the index of what is left of it, if any is left.
+  struct Filled {
+    Hole hole;
+    std::ptrdiff_t at;
+    std::optional<std::ptrdiff_t> rest;
+  };
 
   std::vector<Piece> layout;  // for the caller
   std::vector<Piece> before;  // for the caller
   std::vector<Window> windows;
-  Holes all_holes;
-  Holes holes;
+  std::vector<Hole> holes;  // by size; equal ones by address
+  std::int64_t free = 0;    // bytes of all holes
+  std::vector<Filled> filled;
   std::vector<const Piece*> leaving;
 };
 

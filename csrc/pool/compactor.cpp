@@ -178,17 +178,18 @@ Compaction Compactor::plan_slide(const Movable& movable) {
   return slide_all(layout_of(pool_, movable, scratch_.layout));
 }
 
-Bytes Compactor::largest_window(const Movable& clearable) {
-  std::int64_t most = 0;
-  std::int64_t run = 0;
-  for (const Piece& piece : layout_of(pool_, clearable, scratch_.layout)) {
-    if (piece.starts_segment) {
-      run = 0;
+Bytes Compactor::largest_window(const Movable& clearable, Bytes enough) const {
+  Bytes most{0};
+  Bytes run{0};
+  for (BlockId id = pool_.first(); id.valid() && most < enough; id = pool_.next(id)) {
+    const BlockView block = pool_.view(id);
+    if (pool_.starts_segment(block.offset)) {
+      run = Bytes(0);
     }
-    run = piece.free || piece.movable ? run + piece.size : 0;
+    run = block.free || clearable(block.owner) ? run + block.size : Bytes(0);
     most = std::max(most, run);
   }
-  return Bytes(most);
+  return most;
 }
 
 }  // namespace recoup::detail

@@ -28,8 +28,9 @@ class Compactor {
                                                Bytes a_move = Bytes(0), Bytes limit = kNoLimit);
   // Slides every movable block as far down as possible, in address order.
   [[nodiscard]] Compaction plan_slide(const Movable& movable);
-  // The largest range that would be free if every block with clearable(owner) were removed.
-  [[nodiscard]] Bytes largest_window(const Movable& clearable);
+  // The largest range that would be free if every block with clearable(owner) were removed. The
+  // search ends at the first range that has `enough` bytes.
+  [[nodiscard]] Bytes largest_window(const Movable& clearable, Bytes enough = kNoLimit) const;
 
  private:
   [[nodiscard]] std::optional<Compaction> plan_window(Bytes size, const Movable& movable,
