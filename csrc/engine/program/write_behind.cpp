@@ -11,6 +11,9 @@ constexpr std::int64_t kWriteShare = 8;  // write while less than 1/8 of the bud
 constexpr std::size_t kMostWrites = 4;  // limit of writes under way: a long op leaves time for some
 constexpr std::int64_t kMostWritten = 32;  // at most 1/32 of the budget is in writes
 constexpr std::size_t kMostVictims = 16;   // limit of victims to examine after one op
+// Where no uses are predicted, the number of values given up after which to look again doubles up
+// to this one with each look in vain.
+constexpr std::int64_t kMostRest = 32;
 
 }  // namespace
 
@@ -34,7 +37,7 @@ void WriteBehind::write_next() {
   // The number of writes per call is limited: in a small tier one write may replace the one before,
   // and so on.
   for (std::size_t begun = 0;
-       begun < kMostWrites && copies_.writes() < kMostWrites && given_up != nothing_at_; ++begun) {
+       begun < kMostWrites && copies_.writes() < kMostWrites && given_up >= next_look_; ++begun) {
     const Bytes in_writing = copies_.in_writing();
     if (in_writing > most) {
       return;
@@ -43,7 +46,10 @@ void WriteBehind::write_next() {
         context_.shortfall(Bytes(context_.budget.count() / kWriteShare)) - in_writing;
     const ValueId next = wanted > Bytes(0) ? next_to_write(wanted) : ValueId();
     if (!next.valid() || !spiller_.begin_write(next)) {
-      nothing_at_ = given_up;
+      rest_ = context_.forecast == nullptr ? std::min(2 * rest_, kMostRest) : 1;
+      next_look_ = given_up + rest_;
+    } else {
+      rest_ = 1;
     }
   }
 }

@@ -43,7 +43,9 @@ class WriteBehind {
   Evictor& evictor_;
   Spiller& spiller_;
   AsyncCopies& copies_;
-  std::int64_t nothing_at_ = -1;  // evictions and spills so far when there was nothing to write
+  // In evictions and spills: when to look for something to write again, after a look in vain.
+  std::int64_t next_look_ = 0;
+  std::int64_t rest_ = 1;
 };
 
 }  // namespace recoup::detail

@@ -43,8 +43,7 @@ Evictions Evictor::plan(const RoomRequest& request) {
       return {decide(victim)};
     }
   }
-  Evictions first = ask_policy(request);
-  return policy_.spares() ? with_spared(std::move(first), request) : first;
+  return policy_.spares() ? with_spared(request) : ask_policy(request);
 }
 
 Evictions Evictor::ask_policy(const RoomRequest& request) {
@@ -141,20 +140,59 @@ Evictions Evictor::would_evict(const RoomRequest& request) {
 // A policy names one victim after another, those with the lowest scores first. If the last one is
 // large, it alone may free enough bytes, and the earlier ones would be evicted in vain. So if the
 // first victim does not free enough, the policy is asked for more, each time without those that it
-// has named. From the last one to the first, each is spared if the others free enough. The first
-// of the rest is evicted, and the policy is asked again, because the costs of its neighbors have
-// changed. This bounds the cost of a greedy cover, which has no bound otherwise.
+// has named. From the last one to the first, each is spared if the others free enough. The rest is
+// evicted for this allocation, one after another, as long as the earlier evictions do not raise the
+// price of the next one. This bounds the cost of a greedy cover, which has no bound otherwise.
 //
 // If enough bytes are free, but not in one piece, victims are named until some of them, together
 // with free blocks, form one range of the size. The others are spared, if all that were named cost
 // kWorthSparing times as much as those that the range needs. Else the free bytes that the others
 // leave are worth their price: the next requests need them.
 //
+// Naming takes many plans. If it was in vain, the policy alone decides for the rest of the
+// allocation. For bytes that need not be contiguous, victims are named for each eviction.
+//
 // The victims of a list are evicted as the list says.
-Evictions Evictor::with_spared(Evictions first, const RoomRequest& request) {
-  const Evictions needed =
-      request.shortfall > Bytes(0) ? needed_bytes(first, request) : needed_range(first, request);
-  return needed.empty() ? std::move(first) : Evictions{needed.front()};
+Evictions Evictor::with_spared(const RoomRequest& request) {
+  const bool for_bytes = request.shortfall > Bytes(0);
+  if (request.size == Bytes(0) || named_.for_bytes != for_bytes) {
+    named_ = {.for_bytes = for_bytes};
+  }
+  if (const std::optional<Eviction> next = next_named()) {
+    return {*next};
+  }
+  Evictions first = ask_policy(request);
+  if (named_.in_vain) {
+    return first;
+  }
+  Evictions needed = for_bytes ? needed_bytes(first, request) : needed_range(first, request);
+  named_.in_vain = needed.empty();
+  if (needed.empty()) {
+    return first;
+  }
+  for (Eviction& each : needed) {
+    each.price = price_of(each);
+  }
+  named_.needed = std::move(needed);
+  return {named_.needed.front()};
+}
+
+// The first of the needed victims that is left. nullopt: there is none, or its price has risen, so
+// that victims are named again.
+std::optional<Eviction> Evictor::next_named() {
+  Evictions& needed = named_.needed;
+  needed.erase(needed.begin(), std::find_if(needed.begin(), needed.end(), [this](const auto& each) {
+                 return lineage_.contains(each.victim) && Candidates::is_one(lineage_[each.victim]);
+               }));
+  if (needed.empty()) {
+    return std::nullopt;
+  }
+  const Eviction now = decide(needed.front().victim);
+  if (price_of(now) > *needed.front().price) {
+    needed.clear();
+    return std::nullopt;
+  }
+  return now;
 }
 
 // The victims without which too few bytes would be freed. Empty: see named_until.

@@ -21,6 +21,8 @@ class Evictor final : public Reclaimer {
   Evictor(Context& context, Values& values, Candidates& candidates, EvictionPolicy& policy,
           Spiller& spiller);
 
+  // An allocation begins that needs room. The victims named for the one before do not count.
+  void begin_room() { named_ = {}; }
   // Evicts what the policy plans for the request, at most what it needs. False: there is no plan.
   bool evict_one(const RoomRequest& request);
   // The first victims that the policy names for the request; empty: there is no candidate.
@@ -50,7 +52,8 @@ class Evictor final : public Reclaimer {
   Evictions plan(const RoomRequest& request);
   Evictions ask_policy(const RoomRequest& request);
   [[nodiscard]] Evictions decided(const Victims& plan) const;
-  [[nodiscard]] Evictions with_spared(Evictions first, const RoomRequest& request);
+  [[nodiscard]] Evictions with_spared(const RoomRequest& request);
+  [[nodiscard]] std::optional<Eviction> next_named();
   [[nodiscard]] Evictions needed_bytes(const Evictions& first, const RoomRequest& request);
   [[nodiscard]] Evictions needed_range(const Evictions& first, const RoomRequest& request);
   [[nodiscard]] Evictions named_until(const Evictions& first,
@@ -65,12 +68,20 @@ class Evictor final : public Reclaimer {
   [[nodiscard]] Nanoseconds price_of(const Eviction& eviction) const;
   [[nodiscard]] Nanoseconds price_of(const Evictions& evictions) const;
 
+  // What Note [Spared victims] has named for one allocation.
+  struct Named {
+    bool for_bytes = false;  // for the bytes that it lacks; otherwise for one range
+    bool in_vain = false;    // naming found nothing to spare
+    Evictions needed{};      // in the order of eviction, with their prices
+  };
+
   Context& context_;
   Lineage& lineage_;
   Values& values_;
   Candidates& candidates_;
   EvictionPolicy& policy_;
   Spiller& spiller_;
+  Named named_;
 };
 
 }  // namespace recoup::detail

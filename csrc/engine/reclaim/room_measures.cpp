@@ -37,6 +37,7 @@ void Room::make_room(Bytes size) {
   const auto apart = [&stats] { return stats.search_ns + stats.move_ns + stats.spill_ns; };
   const std::int64_t apart_before = apart();
   Need need{.size = size};
+  evictor_.begin_room();
   make_budget_room(need);
   while (lacks(need)) {
     if (!std::any_of(std::begin(kMeasures), std::end(kMeasures),
@@ -172,9 +173,10 @@ Nanoseconds Room::make_one_piece(Bytes size, Nanoseconds lost) {
 // has `size` bytes, neither evictions nor moves help. The op is then run again with its operands
 // together, or is out of budget.
 bool Room::can_be_one_piece(Bytes size) const {
-  return Compactor(pool_).largest_window([this](ValueId owner) {
+  const auto clearable = [this](ValueId owner) {
     return owner.valid() && context_.lineage[owner].clearable();
-  }) >= size;
+  };
+  return Compactor(pool_).largest_window(clearable, size) >= size;
 }
 
 // Note [End of the pool]
