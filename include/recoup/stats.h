@@ -82,7 +82,7 @@ struct Stats {
   // Sum over misfits of 1 - largest free block / free bytes, in millionths.
   std::int64_t misfit_ppm = 0;
   std::int64_t foreseen_steps = 0;  // repeated steps for which evictions were planned
-  std::int64_t eviction_lists = 0;  // foreseen_steps whose eviction list is better than no list
+  std::int64_t eviction_lists = 0;  // those of foreseen_steps that have an eviction list
   // Number of times that an eviction list was set aside because steps cost more with it.
   std::int64_t given_up_lists = 0;
   std::int64_t listed_evictions = 0;  // evictions that an eviction list named

@@ -145,7 +145,7 @@ class Stats:
     foreseen_steps: int
     """Repeating steps for which evictions were planned."""
     eviction_lists: int
-    """Planned steps for which an eviction list was better than the policy alone."""
+    """Planned steps that have an eviction list."""
     given_up_lists: int
     """Number of times that an eviction list was set aside because steps cost more with it."""
     listed_evictions: int

@@ -179,6 +179,7 @@ class Engine final {
   [[nodiscard]] Stats stats() const;
   // The counters without the gauges.
   [[nodiscard]] const Stats& counters() const { return context_.stats; }
+  [[nodiscard]] const SearchWork& search_work() const { return policy_->work(); }
   [[nodiscard]] const Footprint& footprint() const { return pages_.footprint(); }
   void check() const;
 

@@ -26,11 +26,12 @@ namespace recoup::detail {
 // several steps together cost much more, the list is planned again from the current state of the
 // pool: at the first, second, fourth time and so on, so that planning becomes rare. The list is
 // set aside when its last steps cost more, in the median, than the last ones by the policy alone:
-// of each step the cost is taken relative to that of its ops. A list whose steps together cost
-// three times that too much is set aside at once, which bounds the loss. Then the policy runs the
-// step three times, and is measured anew: what it costs may have changed (state that was just made
-// can be recomputed, and later it cannot). If it costs more than the list did, the list is used
-// again.
+// of each step the cost is taken relative to that of its ops. It includes a price for the plans of
+// the policy, so that a list of the policy's own evictions is used. A list whose steps together
+// cost three times that too much is set aside at once, which bounds the loss. Then the policy runs
+// the step three times, and is measured anew: what it costs may have changed (state that was just
+// made can be recomputed, and later it cannot). If it costs more than the list did, the list is
+// used again.
 //
 // A list that a thread has found is used from the next op that begins.
 //
@@ -122,6 +123,8 @@ class RECOUP_API Foresight final : public StepTracker, public VictimPlan {
   void plan_on_thread(KnownStep& step, bool repeats);
   KnownStep& add_known(StepHash hash);
   void adopt();
+  [[nodiscard]] static bool is_known(const KnownStep& step,
+                                     const std::optional<StepEvictions>& found);
   void adopt_recorded();
   void put(KnownStep& step, std::optional<StepEvictions> evictions);
   void tell(const KnownStep& step);
@@ -138,7 +141,8 @@ class RECOUP_API Foresight final : public StepTracker, public VictimPlan {
   [[nodiscard]] Nanoseconds cost() const {
     return Nanoseconds(engine_.counters().replay_cost_ns) + engine_.context().move_cost();
   }
-  // Cost of the replays and moves of the step, and of its ops, in ns.
+  // Cost of the search for victims in the step, of its replays and moves, and of its ops, in ns.
+  [[nodiscard]] double search_cost() const;
   [[nodiscard]] double step_cost() const {
     return static_cast<double>((cost() - cost_before_).count());
   }
@@ -162,6 +166,7 @@ class RECOUP_API Foresight final : public StepTracker, public VictimPlan {
   bool followed_all_ = false;  // the same list has been used since the step began
   bool list_used_ = false;     // a list has been used since the step began
   Nanoseconds cost_before_{0};
+  std::int64_t plans_before_ = 0;
   std::unique_ptr<StepRecorder> recorder_;
   std::optional<PlannerThread::Found> recorded_;  // used from the next op
   PlannerThread thread_;

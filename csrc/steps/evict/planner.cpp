@@ -29,15 +29,20 @@ class StepPlanner {
   StepPlanner(const RecordedStep& step, std::int64_t work, const std::atomic<bool>* stop)
       : trial_(step, stop), work_(work) {}
 
-  std::optional<StepEvictions> plan(const EvictionList& before) {
+  std::optional<StepEvictions> plan(const EvictionList& before,
+                                    const std::function<void(const StepEvictions&)>& on_first) {
     if (!trial_.possible(trial_.budget())) {
       return std::nullopt;
     }
     const TrialResult by_policy = trial_.run(EvictionList(), trial_.limits());
     const bool fits = by_policy.fits;
     best_.cost = fits ? by_policy.cost : trial_.limits().most;
+    std::optional<StepEvictions> own = fits ? as_policy(by_policy) : std::nullopt;
     if (fits && by_policy.cost == Nanoseconds(0)) {
-      return std::nullopt;
+      return own;
+    }
+    if (own && on_first && before.size() == 0) {
+      on_first(*own);
     }
     if (before.size() > 0) {
       try_list(before);
@@ -61,7 +66,7 @@ class StepPlanner {
     }
     const double limit = kWorthIt * static_cast<double>(by_policy.cost.count());
     if (!found_ || (fits && static_cast<double>(best_.cost.count()) > limit)) {
-      return std::nullopt;
+      return own;
     }
     return StepEvictions{
         .list = std::move(best_list_),
@@ -73,6 +78,21 @@ class StepPlanner {
  private:
   [[nodiscard]] Bytes part(double share) const {
     return Bytes(static_cast<std::int64_t>(share * static_cast<double>(trial_.budget().count())));
+  }
+
+  // The evictions of the policy as a list; nullopt: there is none, or the list costs more.
+  [[nodiscard]] std::optional<StepEvictions> as_policy(const TrialResult& by_policy) const {
+    if (by_policy.done.size() == 0) {
+      return std::nullopt;
+    }
+    TrialLimits limits = trial_.limits();
+    limits.most = by_policy.cost + by_policy.cost / kAsGood;
+    const TrialResult listed = trial_.run(by_policy.done, limits);
+    if (!listed.fits) {
+      return std::nullopt;
+    }
+    return StepEvictions{
+        .list = by_policy.done, .expected = cost_of(listed), .by_policy = cost_of(by_policy)};
   }
 
   void try_score(const StepScore& score, double share) {
@@ -126,13 +146,14 @@ class StepPlanner {
 }  // namespace
 
 std::optional<StepEvictions> plan_step(const RecordedStep& step, const EvictionList& before,
-                                       std::int64_t work, const std::atomic<bool>* stop) {
+                                       std::int64_t work, const std::atomic<bool>* stop,
+                                       const std::function<void(const StepEvictions&)>& on_first) {
   try {
     validate(step.trace);
   } catch (const BadTrace&) {
     return std::nullopt;  // concurrent threads did something that a trace cannot express
   }
-  return StepPlanner(step, work, stop).plan(before);
+  return StepPlanner(step, work, stop).plan(before, on_first);
 }
 
 }  // namespace recoup::detail

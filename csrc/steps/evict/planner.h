@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <optional>
 
 #include "csrc/steps/evict/cancelled.h"
@@ -27,11 +28,15 @@ struct StepEvictions {
 // tried under the conditions of its use: in the pool of the next run, and together with the policy.
 //
 // `work`: work limit of the searches, in units of about half a microsecond; the portfolio and the
-// best lists are tried in any case. Returns nullopt if no list is better than the policy by half a
-// percent. `before`: an additional list to try. The result is deterministic. Throws PlanCancelled
-// soon after `stop` becomes true; null: never.
-[[nodiscard]] std::optional<StepEvictions> plan_step(const RecordedStep& step,
-                                                     const EvictionList& before, std::int64_t work,
-                                                     const std::atomic<bool>* stop = nullptr);
+// best lists are tried in any case. If no list is better than the policy by half a percent, the
+// policy's own evictions are the list, so that it need not search for them in each step. Returns
+// nullopt if the policy evicts nothing. `before`: an additional list to try. The result is
+// deterministic. Throws PlanCancelled soon after `stop` becomes true; null: never.
+// `on_first`: called with the policy's own evictions before the searches begin, unless `before` has
+// a list. Empty: not called.
+[[nodiscard]] std::optional<StepEvictions> plan_step(
+    const RecordedStep& step, const EvictionList& before, std::int64_t work,
+    const std::atomic<bool>* stop = nullptr,
+    const std::function<void(const StepEvictions&)>& on_first = {});
 
 }  // namespace recoup::detail

@@ -1,5 +1,6 @@
 #include "csrc/steps/evict/planner_thread.h"
 
+#include <pthread.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -13,6 +14,7 @@ namespace recoup::detail {
 namespace {
 
 constexpr int kLowestPriority = 19;
+constexpr const char* kName = "recoup-planner";  // as top and /proc show it: at most 15 characters
 
 // Signals are for the program's threads. A new thread inherits the signal mask of its creator.
 class SignalsBlocked {
@@ -40,6 +42,7 @@ void PlannerThread::start(Task task) {
   task_ = std::move(task);
   found_ = {};
   error_ = nullptr;
+  has_first_.store(false, std::memory_order_relaxed);
   stop_.store(false, std::memory_order_relaxed);
   done_.store(false, std::memory_order_relaxed);
   const SignalsBlocked blocked;
@@ -49,12 +52,17 @@ void PlannerThread::start(Task task) {
 }
 
 void PlannerThread::run() noexcept {
-  // On Linux this affects only this thread. If it is not permitted, planning disturbs the program a
-  // little more.
+  // On Linux these affect only this thread. If the priority is not permitted, planning disturbs the
+  // program a little more.
+  (void)pthread_setname_np(pthread_self(), kName);
   (void)setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kLowestPriority);
   try {
+    const auto publish = [this](const StepEvictions& first) {
+      first_ = {.hash = task_.hash, .evictions = first};
+      has_first_.store(true, std::memory_order_release);
+    };
     found_ = {.hash = task_.hash,
-              .evictions = plan_step(task_.step, task_.before, task_.work, &stop_)};
+              .evictions = plan_step(task_.step, task_.before, task_.work, &stop_, publish)};
   } catch (const PlanCancelled&) {
   } catch (...) {
     error_ = std::current_exception();
@@ -63,8 +71,12 @@ void PlannerThread::run() noexcept {
 }
 
 std::optional<PlannerThread::Found> PlannerThread::take() {
-  if (!busy() || working()) {
+  if (!busy()) {
     return std::nullopt;
+  }
+  if (working()) {
+    return has_first_.exchange(false, std::memory_order_acquire) ? std::optional(std::move(first_))
+                                                                 : std::nullopt;
   }
   thread_.join();
   task_ = {};

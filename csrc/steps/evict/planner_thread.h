@@ -39,7 +39,9 @@ class PlannerThread {
   // Must not be called while busy. Throws std::system_error if no thread can be started; it is then
   // not busy.
   void start(Task task);
-  // The result; nullopt until it is available. Throws what planning threw.
+  // The next result; nullopt until it is available. While the thread searches for a better list,
+  // the policy's own evictions can be a first result, after which the thread stays busy. Throws
+  // what planning threw.
   [[nodiscard]] std::optional<Found> take();
   // Stops the task and waits for it, at most as long as one replay of a simulation takes.
   RECOUP_API void cancel() noexcept;
@@ -51,6 +53,8 @@ class PlannerThread {
   void run() noexcept;
 
   Task task_;
+  Found first_;  // written once, before has_first_ is set
+  std::atomic<bool> has_first_{false};
   Found found_;
   std::exception_ptr error_;
   std::atomic<bool> stop_{false};
