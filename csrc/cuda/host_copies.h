@@ -5,6 +5,7 @@
 //   in                                   |host->c|
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "csrc/base/handle.h"
@@ -18,12 +19,14 @@ class HostCopies {
  public:
   // Identifies a copy that was started.
   struct Ticket {
-    Event event;
+    Event event;  // recorded after the copy
+    Stream stream;
+    std::int64_t number = 0;  // in StreamOrder
   };
 
   // Creates a stream for each direction, because a link carries both at the same time. The runtime
-  // must outlive this object, and this object must outlive every StreamOrder that has seen its
-  // copies.
+  // must outlive this object. All methods are passed the same StreamOrder, which this object must
+  // outlive.
   HostCopies(Runtime& runtime, int device);
   // Waits until all copies are done.
   ~HostCopies();
@@ -36,17 +39,19 @@ class HostCopies {
   // Starts a copy from pinned memory to the range, which begins at `to`.
   [[nodiscard]] Ticket copy_in(StreamOrder& order, Range range, void* to, const void* pinned);
 
-  // Later copies out wait for that copy in, and vice versa. Copies of one direction are executed in
-  // order.
-  void order_out_after(Ticket in) { runtime_.wait(out_.id(), in.event); }
-  void order_in_after(Ticket out) { runtime_.wait(in_.id(), out.event); }
+  // Later copies of the other direction run after that copy. Copies of one direction are executed
+  // in order.
+  void order_other_after(StreamOrder& order, const Ticket& ticket);
 
-  // Whether the host may read the target of a copy out, or reuse the source of a copy in. Every
-  // ticket must be released once.
-  [[nodiscard]] bool done(Ticket ticket) const { return runtime_.done(ticket.event); }
+  // Whether the host may read the target of a copy out, or reuse the source of a copy in.
+  [[nodiscard]] bool done(const Ticket& ticket) const { return runtime_.done(ticket.event); }
   // Blocks the host until the copy is done.
-  void wait(Ticket ticket) { runtime_.synchronize(ticket.event); }
-  void release(Ticket ticket) { spare_.push_back(ticket.event); }
+  void wait(const Ticket& ticket) { runtime_.synchronize(ticket.event); }
+  // Every ticket must be released once.
+  void release(const Ticket& ticket) { lane_of(ticket).spare.push_back(ticket.event); }
+  // Releases the ticket if the copy is done. Then later work needs no wait for it. Returns whether
+  // it is done.
+  [[nodiscard]] bool release_if_done(StreamOrder& order, const Ticket& ticket);
   // Blocks the host until all copies are done.
   void wait_for_all() noexcept;
 
@@ -56,13 +61,20 @@ class HostCopies {
  private:
   using OwnedStream = Handle<Runtime, Stream, &Runtime::destroy_stream>;
 
-  Ticket copy(StreamOrder& order, Range range, Stream stream, void* to, const void* from);
+  struct Lane {
+    OwnedStream stream;
+    std::vector<Event> spare;  // recorded on this stream only: Note [Waits for copies]
+  };
+
+  Ticket copy(StreamOrder& order, Lane& lane, Range range, void* to, const void* from);
+  [[nodiscard]] Lane& lane_of(const Ticket& ticket) {
+    return ticket.stream == out_.stream.id() ? out_ : in_;
+  }
 
   Runtime& runtime_;
   int device_;
-  OwnedStream out_;
-  OwnedStream in_;
-  std::vector<Event> spare_;
+  Lane out_;
+  Lane in_;
   std::size_t made_ = 0;
 };
 

@@ -49,31 +49,29 @@ bool HostTier::back(Bytes place, Bytes size) {
   return true;
 }
 
-void HostTier::release_done(Lane& lane) {
-  while (!lane.pending.empty() && copies_.done(lane.pending.front().ticket)) {
-    copies_.release(lane.pending.front().ticket);
+void HostTier::release_done(StreamOrder& order, Lane& lane) {
+  while (!lane.pending.empty() && copies_.release_if_done(order, lane.pending.front().ticket)) {
     lane.pending.pop_front();
   }
 }
 
-void HostTier::wait_for_other(Way way, Bytes begin, Bytes end) {
-  for (const PendingCopy& pending : lane(way == Way::kOut ? Way::kIn : Way::kOut).pending) {
-    if (pending.begin < end && begin < pending.end) {
-      if (way == Way::kOut) {
-        copies_.order_out_after(pending.ticket);
-      } else {
-        copies_.order_in_after(pending.ticket);
-      }
-    }
+// The last copy of the other direction that touches the place is executed after all others.
+void HostTier::wait_for_other(StreamOrder& order, Way way, Bytes begin, Bytes end) {
+  const std::deque<PendingCopy>& pending = lane(way == Way::kOut ? Way::kIn : Way::kOut).pending;
+  const auto last = std::find_if(pending.rbegin(), pending.rend(), [&](const PendingCopy& copy) {
+    return copy.begin < end && begin < copy.end;
+  });
+  if (last != pending.rend()) {
+    copies_.order_other_after(order, last->ticket);
   }
 }
 
 // Copies in pieces if a place spans several extents.
 void HostTier::copy(Way way, StreamOrder& order, Bytes place, Range range, char* bytes) {
   for (Lane& each : lanes_) {
-    release_done(each);
+    release_done(order, each);
   }
-  wait_for_other(way, place, place + range.size);
+  wait_for_other(order, way, place, place + range.size);
   std::deque<PendingCopy>& pending = lane(way).pending;
   for (Bytes done{0}; done < range.size;) {
     const std::int64_t at = (place + done).count();

@@ -30,7 +30,7 @@ namespace recoup::detail::cuda {
 //    started.
 // 2. A place on the host may be reused, for a value of another size, while copies of its previous
 //    content are still running. Each direction has one stream, which is ordered. A copy also waits
-//    for copies of the other direction that touch its place and are not known to be done.
+//    for the last copy of the other direction that touches its place and is not known to be done.
 // 3. Ending a copy only reports whether it was accepted by its stream. An accepted copy fails only
 //    together with the whole device, and then every later call fails as well.
 //
@@ -43,8 +43,8 @@ class HostTier {
   // of a tier may never be used.
   static constexpr Bytes kExtent{64 << 20};
 
-  // A tier of at most `size` bytes. The runtime must outlive this object, and this object must
-  // outlive every StreamOrder that has seen its copies. Throws CudaError if no stream can be
+  // A tier of at most `size` bytes. The runtime must outlive this object. All methods are passed
+  // the same StreamOrder, which this object must outlive. Throws CudaError if no stream can be
   // created.
   HostTier(Runtime& runtime, int device, Bytes size, Bytes extent = kExtent);
   // Waits for all copies.
@@ -91,8 +91,8 @@ class HostTier {
   [[nodiscard]] Bytes extent_size(std::size_t index) const;
   [[nodiscard]] bool back(Bytes place, Bytes size);
   void copy(Way way, StreamOrder& order, Bytes place, Range range, char* bytes);
-  void wait_for_other(Way way, Bytes begin, Bytes end);
-  void release_done(Lane& lane);
+  void wait_for_other(StreamOrder& order, Way way, Bytes begin, Bytes end);
+  void release_done(StreamOrder& order, Lane& lane);
   void forget(Bytes begin, Bytes end);
   void begin(Way way, Bytes place, const std::function<void()>& give);
 

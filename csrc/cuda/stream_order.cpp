@@ -38,21 +38,41 @@ void StreamOrder::add_stream(Stream stream) {
   streams_.push_back(stream);
 }
 
-void StreamOrder::wait_for(Stream other, Stream stream) {
+Event StreamOrder::record_end(Stream stream) {
+  auto found = events_.find(stream.device);
+  if (found == events_.end()) {
+    found = events_.emplace(stream.device, runtime_.create_event(stream.device, false)).first;
+  }
+  runtime_.record(found->second, stream);
+  return found->second;
+}
+
+// Omits the waits that are not needed: Note [Waits for copies].
+void StreamOrder::wait_for(const Work& work, Stream stream) {
+  if (copies_.is_ordered(work.stream, work.number, stream)) {
+    return;
+  }
   // An event recorded during a capture is a part of the graph, and so is every stream that waits
   // for it.
-  if (runtime_.capturing(other) || runtime_.capturing(stream)) {
+  if (runtime_.capturing(work.stream) || runtime_.capturing(stream)) {
     throw CudaError(
         "memory is passed between two streams while one of them is being captured into a CUDA "
         "graph, and recoup cannot order them: capture outside the budget, with separate memory");
   }
-  auto found = events_.find(other.device);
-  if (found == events_.end()) {
-    found = events_.emplace(other.device, runtime_.create_event(other.device, false)).first;
-  }
-  runtime_.record(found->second, other);
-  runtime_.wait(stream, found->second);
+  const std::optional<CopyStreams::End> end = copies_.end_of(work.stream, work.number);
+  runtime_.wait(stream, end ? end->event : record_end(work.stream));
+  copies_.set_waited(work.stream, end ? end->number : CopyStreams::kAll, stream);
   ++waits_;
+}
+
+void StreamOrder::add_work(std::vector<Work>& all, const Work& work) {
+  const auto same = std::find_if(all.begin(), all.end(),
+                                 [&work](const Work& each) { return each.stream == work.stream; });
+  if (same == all.end()) {
+    all.push_back(work);
+  } else {
+    same->number = std::max(same->number, work.number);
+  }
 }
 
 void StreamOrder::use(Range range, Stream stream) {
@@ -61,27 +81,28 @@ void StreamOrder::use(Range range, Stream stream) {
     return;
   }
   if (std::find(streams_.begin(), streams_.end(), stream) == streams_.end()) {
-    wait_for(streams_.front(), stream);
+    wait_for({.stream = streams_.front()}, stream);
     add_stream(stream);
   }
-  std::vector<Stream> takers;
+  std::vector<Work> takers;
   std::vector<Map::segment_type> changed;
   const Interval whole = interval(range);
   const auto touched = ranges_.equal_range(whole);
   for (auto at = touched.first; at != touched.second; ++at) {
     const auto& [part, state] = *at;
     const auto place = std::lower_bound(state.users.begin(), state.users.end(), stream);
-    if (state.taker == stream || (place != state.users.end() && *place == stream)) {
+    const bool took = state.taker && state.taker->stream == stream;
+    if (took || (place != state.users.end() && *place == stream)) {
       continue;
     }
-    if (state.taker && std::find(takers.begin(), takers.end(), *state.taker) == takers.end()) {
-      takers.push_back(*state.taker);
+    if (state.taker) {
+      add_work(takers, *state.taker);
     }
     changed.emplace_back(part & whole, state);
     auto& users = changed.back().second.users;
     users.insert(users.begin() + (place - state.users.begin()), stream);
   }
-  for (const Stream taker : takers) {
+  for (const Work& taker : takers) {
     wait_for(taker, stream);
   }
   for (const auto& segment : changed) {
@@ -89,45 +110,63 @@ void StreamOrder::use(Range range, Stream stream) {
   }
 }
 
-void StreamOrder::take(Range range, Stream stream) {
+// A range that is already as this would leave it needs no wait and no change.
+void StreamOrder::take_as(Range range, const Work& taker) {
+  const Stream stream = taker.stream;
   if (is_only(stream)) {
     add_stream(stream);
     return;
   }
-  std::vector<Stream> others;
-  const auto add = [&](Stream other) {
-    if (other != stream && std::find(others.begin(), others.end(), other) == others.end()) {
-      others.push_back(other);
-    }
-  };
+  std::vector<Work> others;
   if (ranges_.empty()) {
-    others = streams_;
+    others.push_back({.stream = streams_.front()});
   }
+  const State taken{.taker = taker, .users = {}};
+  bool changes = ranges_.empty();
   const auto touched = ranges_.equal_range(interval(range));
   for (auto at = touched.first; at != touched.second; ++at) {
     const State& state = at->second;
-    if (state.taker) {
-      add(*state.taker);
+    changes = changes || state != taken;
+    if (state.taker && state.taker->stream != stream) {
+      add_work(others, *state.taker);
     }
-    std::for_each(state.users.begin(), state.users.end(), add);
+    for (const Stream user : state.users) {
+      if (user != stream) {
+        add_work(others, {.stream = user});
+      }
+    }
   }
-  for (const Stream other : others) {
+  if (!changes) {
+    return;
+  }
+  for (const Work& other : others) {
     wait_for(other, stream);
   }
   add_stream(stream);
-  ranges_.set(Map::segment_type{interval(range), State{.taker = stream, .users = {}}});
+  ranges_.set(Map::segment_type{interval(range), taken});
+}
+
+void StreamOrder::take(Range range, Stream stream) { take_as(range, {.stream = stream}); }
+
+// If it throws, no copy has that number.
+std::int64_t StreamOrder::take_for_copy(Range range, Stream copy_stream) {
+  const std::int64_t number = copies_.begin(copy_stream);
+  take_as(range, {.stream = copy_stream, .number = number});
+  return number;
 }
 
 void StreamOrder::check() const {
   RECOUP_CHECK(ranges_.empty() == (streams_.size() < 2));
+  copies_.check();
   std::int64_t end = 0;
   for (const auto& [part, state] : ranges_) {
     RECOUP_CHECK(part.lower() == end, "a hole before ", part.lower());
     end = part.upper();
     RECOUP_CHECK(state.taker || !state.users.empty());
+    RECOUP_CHECK(!state.taker || copies_.is_possible(state.taker->stream, state.taker->number));
     RECOUP_CHECK(std::is_sorted(state.users.begin(), state.users.end()));
     for (const Stream user : state.users) {
-      RECOUP_CHECK(user != state.taker);
+      RECOUP_CHECK(!state.taker || user != state.taker->stream);
       RECOUP_CHECK(std::find(streams_.begin(), streams_.end(), user) != streams_.end());
     }
   }

@@ -24,6 +24,7 @@
 #include <optional>
 #include <vector>
 
+#include "csrc/cuda/copy_streams.h"
 #include "csrc/cuda/runtime.h"
 #include "recoup/types.h"
 
@@ -53,16 +54,38 @@ class StreamOrder {
   // accesses; later users on other streams wait for it.
   void take(Range range, Stream stream);
 
+  // Takes bytes for a copy, which the caller gives to the copy stream before it calls any other
+  // method. Returns the copy's number. A copy stream is not passed to take() or use().
+  [[nodiscard]] std::int64_t take_for_copy(Range range, Stream copy_stream);
+  // The event was recorded on the copy stream after that copy: see CopyStreams::set_end().
+  void set_copy_end(Stream copy_stream, std::int64_t number, Event event) {
+    copies_.set_end(copy_stream, number, event);
+  }
+  // The host has observed that the copy is done.
+  void set_copy_done(Stream copy_stream, std::int64_t number) {
+    copies_.set_done(copy_stream, number);
+  }
+  // Later work of `stream` runs after the copy.
+  void wait_for_copy(Stream copy_stream, std::int64_t number, Stream stream) {
+    wait_for({.stream = copy_stream, .number = number}, stream);
+  }
+
   // All streams so far, in the order of first use.
   [[nodiscard]] const std::vector<Stream>& streams() const { return streams_; }
-  // Number of events that were recorded and waited for.
+  // Number of times that one stream was made to wait for another.
   [[nodiscard]] std::int64_t waits() const { return waits_; }
   // Verifies all counts; throws InternalError on the first difference.
   void check() const;
 
  private:
+  // What a stream was given up to a point.
+  struct Work {
+    Stream stream;
+    std::int64_t number = CopyStreams::kAll;  // of the last copy, on a copy stream
+    friend bool operator==(const Work&, const Work&) = default;
+  };
   struct State {
-    std::optional<Stream> taker;
+    std::optional<Work> taker;
     std::vector<Stream> users;  // sorted, without the taker
     friend bool operator==(const State&, const State&) = default;
   };
@@ -75,7 +98,12 @@ class StreamOrder {
   [[nodiscard]] bool is_only(Stream stream) const;
   // Adds a stream to the known ones.
   void add_stream(Stream stream);
-  void wait_for(Stream other, Stream stream);
+  void take_as(Range range, const Work& taker);
+  // Adds work to that of other streams, or extends the work of its stream.
+  static void add_work(std::vector<Work>& all, const Work& work);
+  void wait_for(const Work& work, Stream stream);
+  // Records an event after all work that the stream was given.
+  [[nodiscard]] Event record_end(Stream stream);
   [[nodiscard]] static Interval interval(Range range);
 
   Runtime& runtime_;
@@ -84,6 +112,7 @@ class StreamOrder {
   // By the device of the stream that is waited for. A wait refers to the last record before it, so
   // one event is enough.
   std::map<int, Event> events_;
+  CopyStreams copies_;
   std::int64_t waits_ = 0;
 };
 

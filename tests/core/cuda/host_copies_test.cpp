@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <deque>
 #include <random>
 
 #include "csrc/cuda/error.h"
@@ -98,7 +99,7 @@ int wrong_reads(std::uint64_t seed, std::int64_t forget_each) {
     std::vector<char> on_device(kSlots, 0);
     std::vector<char> on_host(kSlots, 0);
     std::mt19937_64 random(seed);
-    std::vector<HostCopies::Ticket> held;
+    std::deque<HostCopies::Ticket> held;
     const auto range = [](std::size_t slot) {
       return Range{.offset = Bytes(static_cast<std::int64_t>(slot * kSlot)), .size = Bytes(kSlot)};
     };
@@ -139,6 +140,11 @@ int wrong_reads(std::uint64_t seed, std::int64_t forget_each) {
           }
           break;
       }
+      while (!held.empty() && copies.release_if_done(order, held.front())) {
+        held.pop_front();
+      }
+      order.check();
+      copies.check(held.size());
       cuda.run(static_cast<int>(random() % 4));
     }
     cuda.synchronize_all();
@@ -156,7 +162,6 @@ TEST(CudaHostCopiesRandom, EveryReadReturnsTheWrittenBytes) {
   for (std::uint64_t seed = 0; seed < 100; ++seed) {
     // A slot may be copied in again only after its copy out is done. Each slot has one place on the
     // host, and both directions are ordered by the slot's range.
-    // place on the host, and both directions are ordered by the slot's range.
     EXPECT_EQ(wrong_reads(seed, 0), 0) << "seed " << seed;
   }
 }
