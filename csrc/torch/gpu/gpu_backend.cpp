@@ -58,6 +58,7 @@ GpuBackend::GpuBackend(c10::Device device)
       runtime_(&runtime_for(device)),
       guard_(device.type()),
       order_(*runtime_),
+      copies_(device.index()),
       times_(*runtime_, device, failure_) {
   learn_deleter();
 }
@@ -83,7 +84,8 @@ StorageHooks GpuBackend::complete(StorageHooks hooks) const {
 }
 
 std::unique_ptr<MemoryRoute> GpuBackend::make_route(ProgramMemory& memory, const Arena& arena) {
-  return std::make_unique<GpuRoute>(device_.index(), std::make_shared<GpuScope>(memory, arena));
+  return std::make_unique<GpuRoute>(device_.index(), std::make_shared<GpuScope>(memory, arena),
+                                    copies_);
 }
 
 Options GpuBackend::adjust(Options options) const {
@@ -124,8 +126,13 @@ Bytes GpuBackend::budget(Bytes wanted) const {
   return Bytes(wanted.count() / unit * unit);
 }
 
-Bytes GpuBackend::outside() const {
+void GpuBackend::empty_outside_cache() const {
+  copies_.release_buffer();
   gpus().outside().empty_cache();
+}
+
+Bytes GpuBackend::outside() const {
+  empty_outside_cache();
   return gpus().outside_bytes(device_.index());
 }
 
@@ -145,7 +152,7 @@ void GpuBackend::back(Arena& arena, Bytes size) {
       return;
     }
     // PyTorch's allocator still caches what was freed outside since the scope began.
-    gpus().outside().empty_cache();
+    empty_outside_cache();
     if (ours.back(size)) {
       return;
     }
@@ -160,6 +167,7 @@ void GpuBackend::back(Arena& arena, Bytes size) {
 bool GpuBackend::is_outside(const c10::DataPtr& data) const { return gpus().is_outside(data); }
 
 std::vector<OutsideSegment> GpuBackend::outside_segments() const {
+  copies_.release_buffer();  // its segment may be unused otherwise
   std::optional<std::vector<OutsideSegment>> found = gpus().outside().segments(device_.index());
   if (!found) {
     return {};
@@ -262,18 +270,21 @@ void GpuBackend::open_tier(const Options& options) {
 void* GpuBackend::keep_copy(const void* memory, std::size_t size) {
   const Bytes bytes(static_cast<std::int64_t>(size));
   const cuda::Stream here = stream();
-  const Bypass bypass;
-  void* const copy =
-      bytes == Bytes(0) ? nullptr : gpus().outside().allocate(bytes, device_.index(), here);
+  void* const copy = copies_.take(bytes, here);
   if (copy != nullptr) {
-    runtime_->copy(here, copy, memory, bytes);
+    try {
+      runtime_->copy(here, copy, memory, bytes);
+    } catch (...) {
+      copies_.drop(copy);
+      throw;
+    }
   }
   return copy;
 }
 
 void GpuBackend::drop_copy(void* copy) noexcept {
   if (copy != nullptr) {
-    gpus().outside().free(copy);
+    copies_.drop(copy);
   }
 }
 

@@ -16,6 +16,7 @@
 #include "csrc/cuda/stream_order.h"
 #include "csrc/torch/backend/backend.h"
 #include "csrc/torch/gpu/gpu_tier.h"
+#include "csrc/torch/gpu/kept_copies.h"
 #include "csrc/torch/gpu/op_times.h"
 
 namespace recoup::detail {
@@ -84,6 +85,8 @@ class GpuBackend final : public Backend {
 
  private:
   void learn_deleter();
+  // PyTorch's allocator returns its unused segments to the driver.
+  void empty_outside_cache() const;
   // Bytes that the driver has given on the device for tensors outside of its open budget, after
   // PyTorch's allocator has returned its unused segments.
   [[nodiscard]] Bytes outside() const;
@@ -97,6 +100,7 @@ class GpuBackend final : public Backend {
   std::unique_ptr<GpuTier> tier_;  // null: none; outlives order_, which uses its streams
   cuda::StreamOrder order_;
   cuda::Bounce bounce_;
+  mutable KeptCopies copies_;
   c10::DeleterFnPtr program_deleter_ = nullptr;
   std::exception_ptr failure_;
   OpTimes times_;

@@ -2,9 +2,9 @@
 #pragma once
 
 #include <c10/core/StorageImpl.h>
+#include <c10/util/SmallVector.h>
 
 #include <cstddef>
-#include <vector>
 
 #include "csrc/torch/session/session.h"
 
@@ -34,7 +34,7 @@ class Snapshots {
     void* copy = nullptr;
     bool in_pool = false;
   };
-  std::vector<Snapshot> all_;
+  c10::SmallVector<Snapshot, 2> all_;
 };
 
 }  // namespace recoup::detail

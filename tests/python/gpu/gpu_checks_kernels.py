@@ -9,9 +9,23 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import recoup
-from gpu_context import MIB, assert_same, chain, check, here, stand_in_lacks, step, with_outside
+from gpu_context import (
+    MIB,
+    assert_same,
+    chain,
+    check,
+    here,
+    message,
+    same,
+    stand_in_lacks,
+    step,
+    with_outside,
+)
 from recoup._memory.device_memory import free_bytes
 from recoup.bench.flat_options import split
+
+ALLOCATED = "allocation.all.allocated"
+"""A count of PyTorch's allocator."""
 
 
 @check
@@ -134,6 +148,61 @@ def assert_same_when_short(program: Callable[[], list[Tensor]], plain: list[Tens
         run.check()
         replays += run.stats().replays
     assert replays > 0, text
+
+
+def outside_allocations() -> int:
+    """The number of allocations of PyTorch's own allocator so far; 0 if it does not count them."""
+    return int(torch.cuda.memory_stats(here.device)[ALLOCATED]) if here.fake is None else 0
+
+
+def normalize(channels: int, seed: int = 0) -> list[Tensor]:
+    """The statistics and the result of a BatchNorm."""
+    torch.manual_seed(seed)
+    x = torch.randn(2, channels, 8, 8, device=here.device)
+    mean, variance = torch.zeros(channels).to(x), torch.ones(channels).to(x)
+    return [mean, variance, F.batch_norm(x, mean, variance, training=True)]
+
+
+@check
+def statistics_of_batch_norm_are_copied_into_a_buffer() -> None:
+    sizes = (8, 300, 16, 300, 8)
+    streams: list[Any] = [torch.Stream(device=here.device) for _ in range(2)]
+    plain = [each for channels in sizes for each in normalize(channels)]
+    used = torch.accelerator.memory_allocated(here.device) if here.fake is None else 0
+    with recoup.budget(with_outside(16 * MIB), device=here.device) as run:
+        for _ in range(2):
+            before = outside_allocations()
+            ours = [each for channels in sizes for each in normalize(channels)]
+            assert_same(ours, plain)
+        assert outside_allocations() == before
+        for _ in range(3):  # a buffer serves one stream
+            for stream in streams:
+                with stream:
+                    ours = [each for channels in sizes for each in normalize(channels)]
+                    assert_same(ours, plain)
+        run.check()
+        del ours
+    if here.fake is None:
+        assert torch.accelerator.memory_allocated(here.device) == used
+
+
+@check
+def a_batch_norm_that_does_not_fit_is_undone() -> None:
+    with recoup.budget(with_outside(16 * MIB), device=here.device) as run:
+        normalize(4)
+        torch.manual_seed(0)
+        x = torch.randn(8, 4, MIB // 32).to(here.device)  # 4 MiB
+        held = torch.randn(2, MIB).to(here.device)  # 8 MiB
+        mean, variance = torch.full((4,), 2.0).to(x), torch.full((4,), 3.0).to(x)
+        text = message(
+            torch.OutOfMemoryError, lambda: F.batch_norm(x, mean, variance, training=True)
+        )
+        assert "Tried to allocate" in text or "budget" in text, text
+        assert_same([mean, variance], [torch.full((4,), 2.0), torch.full((4,), 3.0)])
+        del held
+        F.batch_norm(x, mean, variance, training=True)
+        assert not same(mean, torch.full((4,), 2.0))
+        run.check()
 
 
 @check
