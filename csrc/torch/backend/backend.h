@@ -149,9 +149,11 @@ class Backend {
   }
 
   // ---- streams ----
-  // To be called before an op of the program. Throws std::runtime_error if the op could not be
-  // replayed, or rethrows a failure that occurred where the engine could not get it.
-  virtual void require_ready() const {}
+  // The calling thread's stream.
+  [[nodiscard]] virtual cuda::Stream stream() const { return {}; }
+  // To be called before an op of the program on the stream. Throws std::runtime_error if the op
+  // could not be replayed, or rethrows a failure that occurred where the engine could not get it.
+  virtual void require_ready(cuda::Stream /*stream*/) const {}
   // Work of the program, on the calling thread's stream or the given one, will access the memory:
   // see StreamOrder.
   virtual void use(const void* /*memory*/, Bytes /*size*/) {}

@@ -19,11 +19,11 @@ bool in_python_dispatcher() {
 }
 
 // Makes the op's stream wait until its operands are ready.
-void order_streams(Backend& backend, std::span<const Operand> operands) {
+void order_streams(Backend& backend, std::span<const Operand> operands, cuda::Stream stream) {
   for (const Operand& operand : operands) {
     if (operand.storage.valid()) {
       backend.use(impl_of(operand)._mutable_data_ptr_no_checks().get(),
-                  Bytes(static_cast<std::int64_t>(impl_of(operand).nbytes())));
+                  Bytes(static_cast<std::int64_t>(impl_of(operand).nbytes())), stream);
     }
   }
 }
@@ -174,8 +174,10 @@ void OpCall::zero(c10::StorageImpl& storage) {
 
 void OpCall::begin(const EngineLock& lock) {
   Engine& engine = session_.engine(lock);
+  cuda::Stream stream;
   if (session_.can().streams) {
-    session_.backend(lock).require_ready();
+    stream = session_.backend(lock).stream();
+    session_.backend(lock).require_ready(stream);
   }
   if (Attributor* const attributor = session_.observers(lock).attributor()) {
     maker_ = attributor->makers().running(call_.traits.name, line_);
@@ -203,7 +205,7 @@ void OpCall::begin(const EngineLock& lock) {
   }
   try {
     if (session_.can().streams) {
-      order_streams(session_.backend(lock), operands_.all());
+      order_streams(session_.backend(lock), operands_.all(), stream);
     }
     kernel_.begin(lock);
   } catch (...) {

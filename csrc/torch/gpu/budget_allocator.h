@@ -146,8 +146,9 @@ class BudgetAllocator : public Base {
   static c10::Device current_device() { return guard().getDevice(); }
   static void* native(const c10::Stream& stream) { return guard().getStreamNativeHandle(stream); }
   static Place current_place() {
-    const c10::Device device = current_device();
-    return {.device = device, .stream = native(guard().getStream(device))};
+    const c10::impl::VirtualGuardImpl here = guard();
+    const c10::Device device = here.getDevice();
+    return {.device = device, .stream = here.getStreamNativeHandle(here.getStream(device))};
   }
   // Null if the request belongs to no budget.
   static void* take(std::size_t size, const Place& place) {

@@ -200,11 +200,11 @@ void GpuBackend::adopt(c10::StorageImpl& storage) {
   }
 }
 
-void GpuBackend::require_ready() const {
+void GpuBackend::require_ready(cuda::Stream stream) const {
   if (failure_) {
     std::rethrow_exception(failure_);
   }
-  if (runtime_->capturing(stream())) {
+  if (runtime_->capturing(stream)) {
     throw std::runtime_error(cuda::no_capture_in_budget(device_.str()));
   }
 }

@@ -70,9 +70,10 @@ class GpuBackend final : public Backend {
   void put_back(void* memory, const void* copy, std::size_t size) noexcept override;
 
   // ---- streams ----
+  [[nodiscard]] cuda::Stream stream() const override { return current_stream(guard_, device_); }
   // Throws std::runtime_error if the op's work would become part of a CUDA graph, or rethrows a
   // CUDA failure that occurred where the engine could not get it.
-  void require_ready() const override;
+  void require_ready(cuda::Stream stream) const override;
   void use(const void* memory, Bytes size) override { use(memory, size, stream()); }
   void use(const void* memory, Bytes size, cuda::Stream stream) override;
   void take(const void* memory, Bytes size) override { take(memory, size, stream()); }
@@ -92,7 +93,6 @@ class GpuBackend final : public Backend {
   [[nodiscard]] Bytes outside() const;
   // The unit in bytes in which the driver allocates memory.
   [[nodiscard]] Bytes budget_unit() const;
-  [[nodiscard]] cuda::Stream stream() const { return current_stream(guard_, device_); }
 
   c10::Device device_;
   cuda::Runtime* runtime_;

@@ -148,7 +148,7 @@ void Session::unpin_finished(std::span<const PendingCollective> pending, const E
 void Session::materialize_all() {
   const EngineLock lock(mutex_);
   const Turn turn(*this, lock);
-  backend(lock).require_ready();
+  backend(lock).require_ready(backend(lock).stream());
   const Request request(engine_, device_.external(), "the exit of the scope");
   engine_.user().materialize_all();
   wait_for_device();

@@ -180,13 +180,13 @@ std::string TensorDevice::name(const void* payload) const {
 }
 
 // To be called before work on bytes that only the engine knows of; see Note [Stream order].
-void TensorDevice::order_replay(const StoragePtr& storage, bool external) {
+void TensorDevice::order_replay(const StoragePtr& storage, bool external, cuda::Stream stream) {
   void* const bytes = storage->_mutable_data_ptr_no_checks().get();
   const Bytes size(static_cast<std::int64_t>(storage->nbytes()));
   if (external) {
     backend_->read_external(bytes, size);
   } else {
-    backend_->take(bytes, size);
+    backend_->take(bytes, size, stream);
   }
 }
 
@@ -207,17 +207,18 @@ void TensorDevice::on_slow(double ratio, double most, Bytes budget) {
 Measurement TensorDevice::replay(void* payload_pointer, std::span<const Location> inputs,
                                  std::span<const PoolOffset> written, std::span<BlockId> outputs) {
   const Payload& payload = *static_cast<const Payload*>(payload_pointer);
+  const cuda::Stream here = backend_->stream();
   std::vector<StoragePtr> input_storages;
   std::vector<StoragePtr> written_storages;
   std::size_t next = 0;
   for (const Location& input : inputs) {
     input_storages.push_back(storage_over(address(input), payload.storage_bytes[next++], device_));
-    order_replay(input_storages.back(), input.external != nullptr);
+    order_replay(input_storages.back(), input.external != nullptr, here);
   }
   for (PoolOffset offset : written) {
     written_storages.push_back(
         storage_over(arena_->at(offset), payload.storage_bytes[next++], device_));
-    order_replay(written_storages.back(), false);
+    order_replay(written_storages.back(), false, here);
   }
   torch::jit::Stack stack;
   const Nanoseconds took = run_unlocked(payload, input_storages, written_storages, stack);

@@ -179,7 +179,7 @@ class TensorDevice final : public Device {
   }
   // Whether a storage that is held has the memory that its record says.
   [[nodiscard]] static bool has_its_memory(const StorageRecord& held);
-  void order_replay(const StoragePtr& storage, bool external);
+  void order_replay(const StoragePtr& storage, bool external, cuda::Stream stream);
   void require_in_place(const Payload& payload, std::span<const Location> inputs,
                         torch::jit::Stack& stack);
   Nanoseconds run_unlocked(const Payload& payload, std::span<const StoragePtr> inputs,
