@@ -4,6 +4,7 @@
 #include <iterator>
 #include <utility>
 
+#include "csrc/torch/backend/uncaptured_stream.h"
 #include "csrc/torch/compat/errors.h"
 #include "csrc/torch/compat/hook.h"
 #include "csrc/torch/compat/scope_thread.h"
@@ -213,6 +214,10 @@ void LiveKernel::keep_draw(std::optional<Draw>& draw) {
 void LiveKernel::run_below() {
   const Unseen unseen;
   if (alone()) [[likely]] {
+    std::optional<UncapturedStream> on;
+    if (uncaptured_) {
+      on.emplace(*uncaptured_);
+    }
     Hook::proceed(call_.op, call_.keys, &call_.stack);
   } else {
     run_in_others_(call_, others_);

@@ -41,6 +41,8 @@ class LiveKernel final : public ProgramKernel {
   // [Overwritable operands].
   void set_in_place(bool may_be) { may_be_in_place_ = may_be; }
   [[nodiscard]] bool may_be_in_place() const { return may_be_in_place_; }
+  // Before the kernel of an op that begins no capture: the stream of the op, which is not captured.
+  void set_uncaptured(cuda::Stream stream) { uncaptured_ = stream; }
   // After ProgramOp::begin: saves what the kernel may change and needs again if it is repeated.
   void begin(const EngineLock& lock);
   // Runs the kernel until it fits. Throws PoolOutOfMemory.
@@ -87,6 +89,7 @@ class LiveKernel final : public ProgramKernel {
   const std::span<Session* const> others_;
   const RunInOthers run_in_others_;
   bool may_be_in_place_ = false;
+  std::optional<cuda::Stream> uncaptured_;
   bool overflows_ = false;
   NoReplay why_ = NoReplay::kNone;
   KernelLimits limits_;  // as far as they are known before the kernel runs

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "csrc/torch/backend/uncaptured_stream.h"
 #include "csrc/torch/calls/payload_writer.h"
 #include "csrc/torch/compat/scope_thread.h"
 #include "csrc/torch/ops/overwritable.h"
@@ -175,9 +176,14 @@ void OpCall::zero(c10::StorageImpl& storage) {
 void OpCall::begin(const EngineLock& lock) {
   Engine& engine = session_.engine(lock);
   cuda::Stream stream;
+  std::optional<UncapturedStream> replaying_on;
   if (session_.can().streams) {
     stream = session_.backend(lock).stream();
     session_.backend(lock).require_ready(stream);
+    replaying_on.emplace(stream);
+    if (call_.traits.own_kernel && !in_python_dispatcher()) {
+      kernel_.set_uncaptured(stream);
+    }
   }
   if (Attributor* const attributor = session_.observers(lock).attributor()) {
     maker_ = attributor->makers().running(call_.traits.name, line_);

@@ -6,6 +6,7 @@
 #include "csrc/base/check.h"
 #include "csrc/base/strings.h"
 #include "csrc/cuda/error.h"
+#include "csrc/torch/backend/uncaptured_stream.h"
 
 namespace recoup::detail {
 namespace {
@@ -27,7 +28,7 @@ void* Gpus::allocate(Bytes size, int device, cuda::Stream stream) {
   if (scope == nullptr) {
     return nullptr;
   }
-  if (runtime_->capturing(stream)) {
+  if (UncapturedStream::current() != stream && runtime_->capturing(stream)) {
     throw std::runtime_error(cuda::no_capture_in_budget(str_cat("cuda:", device)));
   }
   return scope->allocate(size, stream);

@@ -12,6 +12,7 @@
 #include "csrc/base/strings.h"
 #include "csrc/engine/program/engine.h"
 #include "csrc/torch/backend/backends.h"
+#include "csrc/torch/backend/uncaptured_stream.h"
 #include "csrc/torch/compat/errors.h"
 #include "csrc/torch/compat/storage_access.h"
 #include "csrc/torch/ops/overwritable.h"
@@ -275,6 +276,8 @@ Nanoseconds TensorDevice::run_unlocked(const Payload& payload, std::span<const S
   if (device_.has_index()) {
     on_device.emplace(device_);
   }
+  const UncapturedStream on(payload.traits->own_kernel ? UncapturedStream::current()
+                                                       : std::nullopt);
   kernel_started();
   mutex_.unlock();
   std::exception_ptr failure;

@@ -206,6 +206,24 @@ def a_batch_norm_that_does_not_fit_is_undone() -> None:
 
 
 @check
+def one_question_whether_a_stream_is_captured_for_an_op() -> None:
+    if here.stand_in is None:
+        return
+
+    def questions(program: Callable[[], Tensor]) -> int:
+        program()
+        before = here.stand_in.calls("cudaStreamIsCapturing")
+        program()
+        return int(here.stand_in.calls("cudaStreamIsCapturing") - before)
+
+    x = torch.randn(4, 64, 64, device=here.device)
+    programs: list[Callable[[], Tensor]] = [x.sin, lambda: x @ x, lambda: x.sort()[0]]
+    plain = [questions(program) for program in programs]
+    with recoup.budget(with_outside(16 * MIB), device=here.device):
+        assert [questions(program) for program in programs] == [count + 1 for count in plain]
+
+
+@check
 def a_chain_in_less_and_less() -> None:
     model = chain(12)
     assert_same_when_short(lambda: step(model), step(model))

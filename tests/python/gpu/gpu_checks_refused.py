@@ -1,5 +1,6 @@
 """Budgets on a GPU: options that are refused, and programs that do not fit."""
 
+import ctypes
 import os
 import tempfile
 from typing import Any
@@ -143,6 +144,47 @@ def capture_on_cuda(x: Tensor) -> str:
     # PyTorch keeps the stream of a capture that failed to begin as the current stream.
     with torch.cuda.stream(torch.cuda.current_stream()):
         return message(RuntimeError, capture)
+
+
+def set_capturing(on: bool) -> None:
+    """Begins or ends a capture of the current stream without PyTorch's graphs."""
+    if here.fake is not None:
+        stream = torch.accelerator.current_stream(here.device)
+        (here.fake.begin_capture if on else here.fake.end_capture)(stream)
+        return
+    runtime, graph = ctypes.CDLL(None), ctypes.c_void_p()
+    handle = ctypes.c_void_p(torch.cuda.current_stream(here.device).cuda_stream)
+    if on:
+        assert runtime.cudaStreamBeginCapture(handle, 0) == 0
+    else:
+        assert runtime.cudaStreamEndCapture(handle, ctypes.byref(graph)) == 0
+        assert runtime.cudaGraphDestroy(graph) == 0
+
+
+@check
+def a_capture_within_a_custom_op_is_refused() -> None:
+    """The check before the op has passed. The allocator refuses the request."""
+    if here.fake is None and here.stand_in is None:
+        print("the program's CUDA runtime is not known")
+        return
+
+    def captured(x: Tensor) -> Tensor:
+        set_capturing(True)
+        try:
+            return torch.empty_like(x)
+        finally:
+            set_capturing(False)
+
+    recoup.allow_replay("recoup_captures::captured")
+    library = torch.library.Library("recoup_captures", "FRAGMENT")
+    library.define("captured(Tensor x) -> Tensor")
+    library.impl("captured", captured, "CompositeExplicitAutograd")
+    with recoup.budget(16 * MIB, device=here.device) as run, torch.Stream(device=here.device):
+        x = torch.randn(64 * KIB, device=here.device)
+        text = message(RuntimeError, lambda: torch.ops.recoup_captures.captured(x))
+        assert "CUDA graph" in text, text
+        run.check()
+        x.sin_()
 
 
 @check
