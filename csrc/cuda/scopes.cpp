@@ -1,6 +1,7 @@
 #include "csrc/cuda/scopes.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <iterator>
 #include <stdexcept>
 #include <utility>
@@ -45,6 +46,8 @@ bool Scopes::owns_left(const void* memory) const {
   return found.scope != nullptr && !found.open;
 }
 
+// A scope that leave() kept because of this memory is counted in left_. A scope that is left after
+// Scope::free is removed by leave().
 bool Scopes::free(void* memory) {
   std::vector<Entry> ended;
   const Found found = find(memory);
@@ -52,6 +55,9 @@ bool Scopes::free(void* memory) {
     return false;
   }
   found.scope->free(memory);
+  if (left_.load() == 0) [[likely]] {
+    return true;
+  }
   const std::lock_guard lock(mutex_);
   ended = take_ended(found.device);
   return true;
@@ -73,6 +79,7 @@ std::vector<Scopes::Entry> Scopes::take_ended(int device) {
   std::vector<Entry> ended(std::make_move_iterator(first), std::make_move_iterator(entries.end()));
   entries.erase(first, entries.end());
   count_ -= static_cast<int>(ended.size());
+  left_ -= static_cast<int>(ended.size());
   return ended;
 }
 
@@ -86,6 +93,7 @@ void Scopes::enter(int device, std::shared_ptr<Scope> scope) {
   const auto known = std::find_if(entries.begin(), entries.end(),
                                   [&](const Entry& entry) { return entry.scope == scope; });
   if (known != entries.end()) {
+    --left_;
     std::rotate(known, known + 1, entries.end());
     entries.back().open = true;
   } else {
@@ -97,8 +105,9 @@ void Scopes::enter(int device, std::shared_ptr<Scope> scope) {
 void Scopes::leave(int device) {
   std::vector<Entry> ended;
   const std::lock_guard lock(mutex_);
-  if (std::vector<Entry>& entries = scopes_[device]; !entries.empty()) {
+  if (std::vector<Entry>& entries = scopes_[device]; !entries.empty() && entries.back().open) {
     entries.back().open = false;
+    ++left_;
   }
   ended = take_ended(device);
 }
@@ -135,13 +144,17 @@ std::vector<OutsideSegment> Scopes::left_segments(int device) const {
 void Scopes::check() const {
   const std::lock_guard lock(mutex_);
   std::size_t count = 0;
+  std::ptrdiff_t left = 0;
   for (const auto& [device, entries] : scopes_) {
     count += entries.size();
+    left +=
+        std::count_if(entries.begin(), entries.end(), [](const Entry& each) { return !each.open; });
     for (std::size_t i = 0; i + 1 < entries.size(); ++i) {
       RECOUP_CHECK(!entries[i].open, "two budgets on cuda:", device);
     }
   }
   RECOUP_CHECK(static_cast<int>(count) == count_.load());
+  RECOUP_CHECK(left == left_.load());
 }
 
 }  // namespace recoup::detail::cuda

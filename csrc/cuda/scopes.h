@@ -37,7 +37,8 @@ class Scope {
 };
 
 // Thread safe. A scope is listed from its beginning until it was left and none of its memory is in
-// use.
+// use. Scope::free and Scope::empty must be safe to call at the same time: a scope is removed by
+// the last of `leave` and the frees of its memory.
 class Scopes {
  public:
   // The scope in force on the device that accepts the request; null if there is none.
@@ -87,7 +88,8 @@ class Scopes {
 
   mutable std::mutex mutex_;
   std::map<int, std::vector<Entry>> scopes_;  // the one in force last
-  std::atomic<int> count_{0};
+  std::atomic<int> count_{0};                 // listed scopes
+  std::atomic<int> left_{0};                  // those of them that are not in force
 };
 
 }  // namespace recoup::detail::cuda

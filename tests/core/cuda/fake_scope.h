@@ -1,6 +1,7 @@
 // A budget on a device that hands out its own bytes, one per request.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <optional>
 #include <set>
@@ -24,7 +25,9 @@ class FakeScope final : public Scope {
   }
   [[nodiscard]] bool empty() const override { return used_ == 0; }
   [[nodiscard]] Bytes reserved() const override { return Bytes(sizeof memory_); }
-  [[nodiscard]] Bytes used() const override { return Bytes(static_cast<std::int64_t>(used_)); }
+  [[nodiscard]] Bytes used() const override {
+    return Bytes(static_cast<std::int64_t>(used_.load()));
+  }
   [[nodiscard]] std::optional<OutsideSegment> left_segment() const override {
     return OutsideSegment{
         .base = memory_, .extent = reserved(), .size = reserved(), .in_use = {memory_}};
@@ -38,7 +41,7 @@ class FakeScope final : public Scope {
  private:
   Bytes largest_;
   char memory_[16] = {};
-  std::size_t used_ = 0;
+  std::atomic<std::size_t> used_{0};
   std::set<Stream> streams_;
 };
 

@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <memory>
 #include <stdexcept>
+#include <thread>
 
 #include "tests/core/cuda/fake_scope.h"
 
@@ -78,9 +80,33 @@ TEST(CudaScopes, AScopeThatIsEnteredAgainCountsOnce) {
   scopes.enter(0, scope);
   EXPECT_EQ(scopes.usage(0).reserved, reserved);
   EXPECT_EQ(scopes.usage(0).left, 0_B);
+  scopes.check();
   scopes.leave(0);
+  scopes.check();
   EXPECT_EQ(scopes.usage(0).left, left);
   EXPECT_TRUE(scopes.free(memory));
+  EXPECT_TRUE(scopes.empty());
+  scopes.check();
+}
+
+TEST(CudaScopes, AScopeEndsWithTheLastOfItsFreesAndItsLeave) {
+  Scopes scopes;
+  for (int i = 0; i < 1000; ++i) {
+    const auto scope = std::make_shared<FakeScope>(100_B);
+    scopes.enter(0, scope);
+    void* const memory = scope->allocate(1_B, {});
+    std::atomic<bool> begun{false};
+    std::thread other([&] {
+      begun = true;
+      EXPECT_TRUE(scopes.free(memory));
+    });
+    while (!begun) {
+    }
+    scopes.leave(0);
+    other.join();
+    ASSERT_TRUE(scopes.empty());
+    scopes.check();
+  }
 }
 
 }  // namespace
