@@ -8,7 +8,8 @@
 #
 # CMAKE_ARGS is passed on. JOBS is the number of compilers that run at a time. With MUTATE=1 it instead
 # removes recoup's waits and events one at a time: see tests/cuda_stand_in/mutate.py. With FIRST_HOUR=1
-# it instead runs tools/gpu_first_hour.sh in tiny sizes: see docs/first-gpu-hour.md.
+# it instead runs tools/gpu_first_hour.sh in tiny sizes: see docs/first-gpu-hour.md. With HOST=1 it
+# instead measures the time of the host: see bench/host.py.
 set -eu
 python=$1
 version=$2
@@ -23,7 +24,7 @@ if ! [ -e "$venv/.stamp" ]; then
   $pip install --no-deps "torch==$version"
   $pip install typing_extensions sympy networkx jinja2 fsspec filelock setuptools
   # The tests' requirements that do not depend on torch.
-  grep -E '^(numpy|rich|pytest|transformers)==' "$root/requirements-dev.txt" >"$build/requirements.txt"
+  grep -E '^(numpy|rich|pytest|scikit-learn|transformers)==' "$root/requirements-dev.txt" >"$build/requirements.txt"
   $pip install -r "$build/requirements.txt"
   # torchvision's minor version is PyTorch's plus 15. Without it, trainings of its models are skipped.
   minor=${version#*.}
@@ -59,6 +60,13 @@ export RECOUP_TEST_GPU="${RECOUP_TEST_GPU:-cuda:0}"
 if [ -n "${MUTATE:-}" ]; then
   exec "$venv/bin/python" "$root/tests/cuda_stand_in/mutate.py" "$@"
 fi
+if [ -n "${HOST:-}" ]; then
+  export CUDA_STAND_IN_HOST_ONLY=1 CUDA_STAND_IN_DEVICES=1
+  export CUDA_STAND_IN_MEMORY="${CUDA_STAND_IN_MEMORY:-80G}" CUDA_STAND_IN_PINNED=32G
+  export CUBLAS_WORKSPACE_CONFIG="${CUBLAS_WORKSPACE_CONFIG:-:4096:8}"
+  export LD_PRELOAD="$LD_PRELOAD:$devices/libstand_in_heap.so"
+  exec "$venv/bin/python" "$root/bench/host.py" "$@"
+fi
 if [ -n "${FIRST_HOUR:-}" ]; then
   # So little memory that a few doublings of a batch exceed it, and workspaces for tiny budgets.
   export CUDA_STAND_IN_MEMORY="${CUDA_STAND_IN_MEMORY:-128M}"
@@ -68,4 +76,4 @@ if [ -n "${FIRST_HOUR:-}" ]; then
 fi
 exec "$venv/bin/python" -m pytest -c /dev/null \
   --rootdir "$root/tests/python" -p no:cacheprovider -ra \
-  test_gpu.py test_cuda_stand_in.py test_cuda_stand_in_trainings.py "$@"
+  test_gpu.py test_cuda_stand_in.py test_cuda_stand_in_trainings.py test_host_only.py "$@"

@@ -1,10 +1,12 @@
-"""GPT-2 with 124 M parameters and ResNet-50, defined here so that no package must be installed."""
+"""The nets that are trained, defined here so that no package must be installed."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
+from diffusion import DiffusionUNet
+from llama import Llama
 from torch import Tensor, nn
 
 from recoup.bench.nets import vision
@@ -90,6 +92,30 @@ def language_loss(vocabulary: int, length: int) -> Loss:
     return loss
 
 
+def llama_loss(vocabulary: int, length: int) -> Loss:
+    def loss(model: nn.Module, batch: int, device: torch.device) -> Tensor:
+        assert isinstance(model, Llama)
+        return model.loss(torch.randint(0, vocabulary, (batch, length), device=device))
+
+    return loss
+
+
+def noise_loss(side: int, words: int, width: int) -> Loss:
+    """The loss of a diffusion model: the noise in latent images, with a text."""
+
+    def loss(model: nn.Module, batch: int, device: torch.device) -> Tensor:
+        latents = torch.randn(batch, 4, side, side, device=device)
+        noise = torch.randn_like(latents)
+        text = torch.randn(batch, words, width, device=device)
+        times = torch.rand(batch, device=device)
+        share = times.view(-1, 1, 1, 1)
+        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+            found = model((1 - share) * latents + share * noise, times, text)
+        return F.mse_loss(found.float(), noise)
+
+    return loss
+
+
 def image_loss(side: int, classes: int) -> Loss:
     def loss(model: nn.Module, batch: int, device: torch.device) -> Tensor:
         images = torch.randn(batch, 3, side, side, device=device)
@@ -106,12 +132,20 @@ def _resnet50() -> nn.Module:
 _NETS = {
     "gpt2": Net("gpt2", GPT2, language_loss(50_257, 512), 16, ("blocks",)),
     "resnet50": Net("resnet50", _resnet50, image_loss(224, 1000), 64, ("1",), False),
+    "llama": Net("llama", Llama, llama_loss(128_256, 2048), 4, ("blocks",)),
+    "diffusion": Net("diffusion", DiffusionUNet, noise_loss(64, 77, 768), 8, (), False),
 }
 # A quarter of their memory is more than 2 MiB, the unit of a budget on CUDA.
 _TINY = {
     "gpt2": Net("gpt2", lambda: GPT2(128, 32, 64, 4), language_loss(128, 32), 16, ("blocks",)),
     "resnet50": Net(
         "resnet50", lambda: vision.resnet((1, 1), 8), image_loss(16, 10), 64, ("1",), False
+    ),
+    "llama": Net(
+        "llama", lambda: Llama(256, 128, 4, (4, 2), 256), llama_loss(256, 64), 8, ("blocks",)
+    ),
+    "diffusion": Net(
+        "diffusion", lambda: DiffusionUNet(32, (1, 2), 64), noise_loss(16, 8, 64), 8, (), False
     ),
 }
 

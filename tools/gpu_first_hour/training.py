@@ -45,6 +45,8 @@ class Job:
     """Whether the optimizer updates all parameters in one op."""
     change: Callable[[nn.Module], nn.Module] = lambda model: model
     """Changes the model before the training."""
+    before: Callable[[int], None] = lambda step: None
+    """Called with the number of each step, from 0, before it starts, and after the last one."""
 
     def train(self) -> Trained:
         torch.manual_seed(0)
@@ -53,7 +55,8 @@ class Job:
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=self.foreach)
         changed = self.change(model)
         seconds, losses = [], []
-        for _ in range(self.steps):
+        for step in range(self.steps):
+            self.before(step)
             start = time.perf_counter()
             loss = self.net.loss(changed, self.batch, self.device)
             optimizer.zero_grad()
@@ -62,6 +65,7 @@ class Job:
             losses.append(loss.item())
             gpu.synchronize(self.device)
             seconds.append(time.perf_counter() - start)
+        self.before(self.steps)
         counted = seconds[int(WARM_FRACTION * len(seconds)) :]
         return Trained(statistics.median(counted), _digest(tensors_left(model, optimizer), losses))
 

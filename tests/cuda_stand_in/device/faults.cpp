@@ -71,6 +71,15 @@ std::int64_t Faults::calls(const std::string& function) {
   return found == functions_.end() ? 0 : found->second.calls;
 }
 
+std::string Faults::report() {
+  const std::lock_guard lock(mutex_);
+  std::string text;
+  for (const auto& [function, counted] : functions_) {
+    text += std::to_string(counted.calls) + " " + function + "\n";
+  }
+  return text;
+}
+
 CallSites::CallSites()
     : file_(from_environment("CUDA_STAND_IN_SITES")),
       drop_(from_environment("CUDA_STAND_IN_DROP")) {}

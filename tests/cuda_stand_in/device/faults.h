@@ -23,6 +23,8 @@ class Faults {
   // Counts a call. Returns the error code that it must return, or 0.
   [[nodiscard]] int count(const char* function);
   [[nodiscard]] std::int64_t calls(const std::string& function);
+  // Returns one line per called function: a count and its name.
+  [[nodiscard]] std::string report();
 
  private:
   struct Counted {

@@ -6,10 +6,20 @@
 #include <cstdlib>
 
 namespace recoup::stand_in {
+namespace {
+
+Execution execution() {
+  if (settings().host_only) {
+    return Execution::kHostOnly;
+  }
+  return settings().synchronous ? Execution::kSynchronous : Execution::kLazy;
+}
+
+}  // namespace
 
 Machine::Machine()
     : memory(settings().devices, settings().memory, settings().pinned),
-      streams(settings().devices, settings().seed, settings().synchronous) {
+      streams(settings().devices, settings().seed, execution()) {
   explain_segmentation_faults();
 }
 

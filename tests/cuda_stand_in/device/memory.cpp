@@ -8,12 +8,21 @@
 #include <cstring>
 #include <iterator>
 
+#include "tests/cuda_stand_in/device/settings.h"
+
 namespace recoup::stand_in {
 namespace {
 
 constexpr std::size_t kPage = 4096;
 
 std::size_t rounded(std::size_t size, std::size_t unit) { return (size + unit - 1) / unit * unit; }
+
+// Not in host-only mode: the pages would be allocated.
+void poison(void* begin, std::size_t size) {
+  if (!settings().host_only) {
+    std::memset(begin, kPoison, size);
+  }
+}
 
 void* host_address(Address at) { return reinterpret_cast<void*>(at); }
 
@@ -46,7 +55,7 @@ bool Memory::back(const Mapping& mapping) {
            MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) != bytes) {
     return false;
   }
-  std::memset(bytes, kPoison, mapping.size);
+  poison(bytes, mapping.size);
   mappings_[mapping.begin] = mapping;
   return true;
 }
@@ -96,7 +105,7 @@ void* Memory::pin(int device, std::size_t size) {
   if (made == MAP_FAILED) {
     return nullptr;
   }
-  std::memset(made, kPoison, whole);
+  poison(made, whole);
   const Address at = address_of(made);
   blocks_[at] = {.begin = at, .size = whole, .device = device, .kind = BlockKind::kPinned};
   pinned_ += whole;

@@ -30,6 +30,7 @@ Settings from_environment() {
   made.memory = number("CUDA_STAND_IN_MEMORY", made.memory);
   made.pinned = number("CUDA_STAND_IN_PINNED", made.pinned);
   made.synchronous = number("CUDA_STAND_IN_SYNCHRONOUS", 0) != 0;
+  made.host_only = number("CUDA_STAND_IN_HOST_ONLY", 0) != 0;
   made.seed = number("CUDA_STAND_IN_SEED", made.seed);
   made.abort_at_faults = number("CUDA_STAND_IN_ABORT", 0) != 0;
   made.log = static_cast<int>(number("CUDA_STAND_IN_LOG", 0));

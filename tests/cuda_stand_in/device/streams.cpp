@@ -27,8 +27,8 @@ void keep_last(Map& versions) {
 bool on_device() { return is_device_thread; }
 const char* work_on_device() { return current_work; }
 
-Streams::Streams(int devices, std::uint64_t seed, bool synchronous)
-    : synchronous_(synchronous), random_(seed) {
+Streams::Streams(int devices, std::uint64_t seed, Execution execution)
+    : execution_(execution), random_(seed) {
   for (int device = 0; device < devices; ++device) {
     defaults_.push_back(add(device, 0));
   }
@@ -78,10 +78,33 @@ void Streams::order(Stream& stream, const Task& task) {
   }
 }
 
+// Ends a task in the stream's time.
+void Streams::pass(Stream& stream, const Task& task) {
+  stream.now += task.microseconds;
+  if (task.kind == Task::Kind::kRecord) {
+    task.event->pending.erase(task.version);
+    task.event->times[task.version] = stream.now;
+    keep_last(task.event->times);
+  } else if (task.kind == Task::Kind::kWait) {
+    const auto at = task.event->times.find(task.version);
+    if (at != task.event->times.end()) {
+      stream.now = std::max(stream.now, at->second);
+    }
+  }
+}
+
 void Streams::push(Stream* stream, Task task) {
   std::unique_lock lock(mutex);
   if (stream->capture) {
     stream->capture->tasks.push_back(std::move(task));
+    return;
+  }
+  if (execution_ == Execution::kHostOnly) {
+    pass(*stream, task);
+    lock.unlock();
+    if (task.work) {
+      task.work();
+    }
     return;
   }
   order(*stream, task);
@@ -89,7 +112,7 @@ void Streams::push(Stream* stream, Task task) {
   if (on_device()) {
     return;
   }
-  if (synchronous_) {
+  if (execution_ == Execution::kSynchronous) {
     wait(lock, [stream] { return idle(*stream); });
   } else if (random_() % kGoesOn == 0) {
     let_run(lock);
@@ -132,22 +155,13 @@ void Streams::step(std::unique_lock<std::mutex>& lock, Stream& stream) {
   Task task = std::move(stream.tasks.front());
   stream.tasks.pop_front();
   stream.busy = true;
-  stream.now += task.microseconds;
+  pass(stream, task);
   if (task.kind == Task::Kind::kWork) {
     lock.unlock();
     current_work = task.what;
     task.work();
     task.work = nullptr;
     lock.lock();
-  } else if (task.kind == Task::Kind::kRecord) {
-    task.event->pending.erase(task.version);
-    task.event->times[task.version] = stream.now;
-    keep_last(task.event->times);
-  } else {
-    const auto at = task.event->times.find(task.version);
-    if (at != task.event->times.end()) {
-      stream.now = std::max(stream.now, at->second);
-    }
   }
   stream.busy = false;
   ++steps_;
@@ -195,6 +209,13 @@ void Streams::let_run(std::unique_lock<std::mutex>& lock) {
   });
 }
 
+// The host knows that what was recorded is over.
+void Streams::know(const Event& event, std::uint64_t version) {
+  if (const auto clock = event.clocks.find(version); clock != event.clocks.end()) {
+    host_.merge(clock->second);
+  }
+}
+
 void Streams::wait_for_stream(Stream* stream) {
   std::unique_lock lock(mutex);
   ++counted.host_waits;
@@ -207,7 +228,7 @@ void Streams::wait_for_event(Event& event) {
   ++counted.host_waits;
   const std::uint64_t version = event.recorded;
   wait(lock, [&event, version] { return event.is_done(version); });
-  host_.merge(event.clocks[version]);
+  know(event, version);
 }
 
 void Streams::wait_for_device(int device) {
@@ -243,7 +264,7 @@ bool Streams::is_done(Event& event) {
   if (!event.is_done(event.recorded)) {
     return false;
   }
-  host_.merge(event.clocks[event.recorded]);
+  know(event, event.recorded);
   return true;
 }
 

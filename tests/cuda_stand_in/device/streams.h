@@ -2,6 +2,14 @@
 // Work runs on one thread and only while the host waits, except for a few tasks at random times. A
 // seed determines these times and the next stream to run. This is the laziest device that CUDA
 // allows. In synchronous mode all work runs when it is enqueued.
+//
+// Note [Host only]
+// In host-only mode the time of a program is the host time of PyTorch and of what runs above it.
+// PyTorch's own CUDA kernels are launched and do nothing. Work is over when it is enqueued, so that
+// no call waits and no race is detected. Device memory is never touched, except by copies and fills
+// of at most kMostCopied bytes, which the host may read. The contents of tensors are undefined
+// otherwise. The clock of a stream advances by a model of each kernel and copy, because recoup
+// measures ops by events.
 #pragma once
 
 #include <condition_variable>
@@ -23,6 +31,9 @@ namespace recoup::stand_in {
 
 struct Event;
 struct Graph;
+
+enum class Execution : std::uint8_t { kLazy, kSynchronous, kHostOnly };
+constexpr std::size_t kMostCopied = 4096;  // bytes: Note [Host only]
 
 struct Task {
   enum class Kind { kWork, kRecord, kWait };
@@ -90,7 +101,7 @@ struct Counters {
 // Thread safe. `mutex` guards the public data members.
 class Streams {
  public:
-  Streams(int devices, std::uint64_t seed, bool synchronous);
+  Streams(int devices, std::uint64_t seed, Execution execution);
 
   [[nodiscard]] Stream* create(int device, int priority);
   void destroy(Stream* stream);  // waits for the stream
@@ -127,14 +138,16 @@ class Streams {
   [[nodiscard]] Stream* add(int device, int priority);
   // These require the lock.
   void order(Stream& stream, const Task& task);
+  static void pass(Stream& stream, const Task& task);
   [[nodiscard]] std::vector<Stream*> ready() const;
+  void know(const Event& event, std::uint64_t version);
   void wait(std::unique_lock<std::mutex>& lock, const std::function<bool()>& done);
   void let_run(std::unique_lock<std::mutex>& lock);
   void run();
   void step(std::unique_lock<std::mutex>& lock, Stream& stream);
 
   std::vector<Stream*> defaults_;
-  const bool synchronous_;
+  const Execution execution_;
   std::mt19937_64 random_;
   Races races_;
   VectorClock host_;  // the work that the host knows to be over

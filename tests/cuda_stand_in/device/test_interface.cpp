@@ -46,6 +46,23 @@ void stand_in_launch(void* stream, void (*work)(void*), void* argument, void (*d
                          std::move(task));
 }
 
+void stand_in_product(void* stream, double flops, void* workspace, std::size_t size,
+                      const char* what) {
+  constexpr double kFlopsPerMicrosecond = 4e8;  // 400 TFLOP/s, in half precision
+  recoup::stand_in::Task task;
+  task.work = [] {};
+  task.microseconds = 3 + flops / kFlopsPerMicrosecond;
+  task.what = what;
+  if (workspace != nullptr && size > 0) {
+    if (!machine().memory.accessible(workspace, size)) {
+      recoup::stand_in::report_illegal_access(what, workspace, size);
+    }
+    task.uses.push_back({.memory = workspace, .size = size, .write = true, .what = what});
+  }
+  machine().streams.push(recoup::stand_in::stream_of(static_cast<cudaStream_t>(stream)),
+                         std::move(task));
+}
+
 void stand_in_counters(std::int64_t* counts) {
   const recoup::stand_in::Counters counters = machine().streams.counters();
   counts[0] = counters.host_waits;
@@ -70,5 +87,11 @@ void stand_in_fail(const char* function, std::int64_t call, int code) {
 void stand_in_clear_faults() { machine().faults.clear(); }
 
 std::int64_t stand_in_calls(const char* function) { return machine().faults.calls(function); }
+
+const char* stand_in_all_calls() {
+  static std::string text;
+  text = machine().faults.report();
+  return text.c_str();
+}
 
 std::int64_t stand_in_dropped() { return machine().sites.dropped(); }

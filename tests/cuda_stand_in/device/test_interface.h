@@ -26,6 +26,9 @@ struct StandInUse {
 RECOUP_STAND_IN_API void stand_in_launch(void* stream, void (*work)(void*), void* argument,
                                          void (*drop)(void*), const char* what,
                                          const StandInUse* uses, std::size_t count);
+// Enqueues a matrix product of that many multiplications and additions, which uses a workspace.
+RECOUP_STAND_IN_API void stand_in_product(void* stream, double flops, void* workspace,
+                                          std::size_t size, const char* what);
 // Writes 5 counts: host waits, stream waits, records of events, copies, launches.
 RECOUP_STAND_IN_API void stand_in_counters(std::int64_t* counts);
 RECOUP_STAND_IN_API int stand_in_races();
@@ -36,4 +39,6 @@ RECOUP_STAND_IN_API const char* stand_in_launches();
 RECOUP_STAND_IN_API void stand_in_fail(const char* function, std::int64_t call, int code);
 RECOUP_STAND_IN_API void stand_in_clear_faults();
 RECOUP_STAND_IN_API std::int64_t stand_in_calls(const char* function);
+// Returns one line per called function: a count and its name. The next call overwrites the text.
+RECOUP_STAND_IN_API const char* stand_in_all_calls();
 RECOUP_STAND_IN_API std::int64_t stand_in_dropped();

@@ -17,20 +17,15 @@ struct Handle {
   std::size_t workspace_size = 0;  // bytes
 };
 
-void nothing(void* /*argument*/) {}
-
-int multiply(const Handle* handle) {
-  if (handle->workspace == nullptr || handle->workspace_size == 0) {
-    return 0;
-  }
-  constexpr char kWhat[] = "cuBLAS's workspace";
-  if (stand_in_accessible(handle->workspace, handle->workspace_size) == 0) {
-    stand_in_illegal(kWhat, handle->workspace, handle->workspace_size);
-  }
-  const StandInUse use{.memory = handle->workspace, .size = handle->workspace_size, .write = 1};
-  stand_in_launch(handle->stream, &nothing, nullptr, &nothing, kWhat, &use, 1);
+// `scale`: the time of a multiplication over that in half precision.
+int multiply(const Handle* handle, int m, int n, int k, double scale, int count = 1) {
+  stand_in_product(handle->stream, 2.0 * m * n * k * count * scale, handle->workspace,
+                   handle->workspace_size, "cuBLAS's workspace");
   return 0;
 }
+
+constexpr double kSingle = 8;
+constexpr double kDouble = 16;
 
 }  // namespace
 
@@ -77,8 +72,34 @@ RECOUP_BLAS_API int cublasSetWorkspace_v2(Handle* handle, void* workspace, std::
   return 0;
 }
 
-RECOUP_BLAS_API int cublasSgemm_v2(Handle* handle) { return multiply(handle); }
-RECOUP_BLAS_API int cublasDgemm_v2(Handle* handle) { return multiply(handle); }
-RECOUP_BLAS_API int cublasGemmEx(Handle* handle) { return multiply(handle); }
-RECOUP_BLAS_API int cublasSgemmStridedBatched(Handle* handle) { return multiply(handle); }
-RECOUP_BLAS_API int cublasGemmStridedBatchedEx(Handle* handle) { return multiply(handle); }
+// cuBLAS's further arguments are the operands.
+RECOUP_BLAS_API int cublasSgemm_v2(Handle* handle, int /*a*/, int /*b*/, int m, int n, int k) {
+  return multiply(handle, m, n, k, kSingle);
+}
+
+RECOUP_BLAS_API int cublasDgemm_v2(Handle* handle, int /*a*/, int /*b*/, int m, int n, int k) {
+  return multiply(handle, m, n, k, kDouble);
+}
+
+RECOUP_BLAS_API int cublasGemmEx(Handle* handle, int /*a*/, int /*b*/, int m, int n, int k) {
+  return multiply(handle, m, n, k, 1);
+}
+
+RECOUP_BLAS_API int cublasSgemmStridedBatched(Handle* handle, int /*trans_a*/, int /*trans_b*/,
+                                              int m, int n, int k, const void* /*alpha*/,
+                                              const void* /*a*/, int /*lda*/, long /*stride_a*/,
+                                              const void* /*b*/, int /*ldb*/, long /*stride_b*/,
+                                              const void* /*beta*/, void* /*c*/, int /*ldc*/,
+                                              long /*stride_c*/, int count) {
+  return multiply(handle, m, n, k, kSingle, count);
+}
+
+RECOUP_BLAS_API int cublasGemmStridedBatchedEx(Handle* handle, int /*trans_a*/, int /*trans_b*/,
+                                               int m, int n, int k, const void* /*alpha*/,
+                                               const void* /*a*/, int /*type_a*/, int /*lda*/,
+                                               long /*stride_a*/, const void* /*b*/, int /*type_b*/,
+                                               int /*ldb*/, long /*stride_b*/, const void* /*beta*/,
+                                               void* /*c*/, int /*type_c*/, int /*ldc*/,
+                                               long /*stride_c*/, int count) {
+  return multiply(handle, m, n, k, 1, count);
+}

@@ -19,6 +19,11 @@ def load() -> None:
         return
     import torch
 
+    if is_host_only():
+        torch.backends.cudnn.enabled = False
+        torch.backends.cuda.enable_cudnn_sdp(False)
+        kernels().stand_in_install_host_only()
+        return
     kernels().stand_in_install_kernels()
     # Work runs late, so a program's own setting of oneDNN might not be in force at that time.
     torch._C._set_mkldnn_enabled(False)
@@ -42,7 +47,13 @@ def runtime() -> ctypes.CDLL:
     library.stand_in_calls.restype = ctypes.c_int64
     library.stand_in_dropped.restype = ctypes.c_int64
     library.stand_in_launches.restype = ctypes.c_char_p
+    library.stand_in_all_calls.restype = ctypes.c_char_p
     return library
+
+
+def is_host_only() -> bool:
+    """Whether kernels are launched and do nothing: Note [Host only] in device/streams.h."""
+    return os.environ.get("CUDA_STAND_IN_HOST_ONLY", "0") not in ("", "0")
 
 
 def races() -> int:
@@ -84,9 +95,25 @@ def calls(function: str) -> int:
     return int(runtime().stand_in_calls(function.encode()))
 
 
+def heap_allocations(thread: int) -> int:
+    """The number of a thread's allocations on the heap so far, if heap/heap.cpp is preloaded."""
+    counted = ctypes.CDLL(None).stand_in_heap_allocations
+    counted.restype = ctypes.c_int64
+    return int(counted(thread))
+
+
+def all_calls() -> dict[str, int]:
+    """The number of calls of each function of the runtime and the driver."""
+    return counts_in(runtime().stand_in_all_calls())
+
+
 def launches() -> dict[str, int]:
     """The number of launches of each kernel, by its demangled name."""
-    text: Any = runtime().stand_in_launches()
+    return counts_in(runtime().stand_in_launches())
+
+
+def counts_in(text: bytes) -> dict[str, int]:
+    """The counts of a text with a count and a name in each line."""
     rows = (line.split(" ", 1) for line in text.decode().splitlines())
     return {name: int(count) for count, name in rows}
 

@@ -15,8 +15,16 @@ using recoup::stand_in::require_access;
 using recoup::stand_in::Stream;
 using recoup::stand_in::Task;
 
-constexpr double kDeviceBytesPerMicrosecond = 1e6;  // 1 TB/s
-constexpr double kLinkBytesPerMicrosecond = 2e4;    // 20 GB/s
+struct Speeds {
+  double device;  // bytes per microsecond within a device
+  double link;    // bytes per microsecond between host and device
+};
+
+// 1 TB/s and 20 GB/s; in host-only mode about those of an H200, which reads and writes 3 TB/s.
+Speeds speeds() {
+  return recoup::stand_in::settings().host_only ? Speeds{.device = 1.5e6, .link = 5.5e4}
+                                                : Speeds{.device = 1e6, .link = 2e4};
+}
 
 void count_copy() {
   const std::lock_guard lock(machine().streams.mutex);
@@ -26,6 +34,11 @@ void count_copy() {
 bool is_captured(Stream* stream) {
   const std::lock_guard lock(machine().streams.mutex);
   return stream->capture != nullptr;
+}
+
+// Note [Host only]: the device's memory stays untouched.
+bool is_left_out(std::size_t size) {
+  return recoup::stand_in::settings().host_only && size > recoup::stand_in::kMostCopied;
 }
 
 // Host memory that is not pinned is read during the call, and written before the call returns.
@@ -46,9 +59,10 @@ cudaError_t copy(Stream* stream, void* to, const void* from, std::size_t size, b
   }
   Task task;
   task.what = "a copy";
-  task.microseconds = 5 + static_cast<double>(size) /
-                              (within ? kDeviceBytesPerMicrosecond : kLinkBytesPerMicrosecond);
-  if (is_source_shared) {
+  task.microseconds = 5 + static_cast<double>(size) / (within ? speeds().device : speeds().link);
+  if (is_left_out(size)) {
+    task.work = [] {};
+  } else if (is_source_shared) {
     task.uses.push_back(
         {.memory = from, .size = size, .write = false, .what = "the source of a copy"});
     task.work = [to, from, size] {
@@ -84,10 +98,10 @@ cudaError_t fill(Stream* stream, void* to, int value, std::size_t size) {
   }
   Task task;
   task.what = "a fill";
-  task.microseconds = 2 + static_cast<double>(size) / kDeviceBytesPerMicrosecond;
+  task.microseconds = 2 + static_cast<double>(size) / speeds().device;
   task.uses.push_back({.memory = to, .size = size, .write = true, .what = task.what});
   task.work = [to, value, size] {
-    if (require_access("a fill", to, size)) {
+    if (!is_left_out(size) && require_access("a fill", to, size)) {
       std::memset(bytes_of(to), value, size);
     }
   };

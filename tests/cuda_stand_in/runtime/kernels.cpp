@@ -39,10 +39,19 @@ struct Configuration {
 };
 thread_local Configuration configuration;
 
-void launch(const void* function, recoup::stand_in::Stream* stream) {
+// Of most kernels, a thread reads and writes about this many bytes.
+double modelled_microseconds(dim3 grid, dim3 block) {
+  constexpr double kBytesOfThread = 48;
+  constexpr double kBytesPerMicrosecond = 3e6;  // 3 TB/s
+  const double threads =
+      static_cast<double>(grid.x) * grid.y * grid.z * block.x * block.y * block.z;
+  return 2 + threads * kBytesOfThread / kBytesPerMicrosecond;
+}
+
+void launch(const void* function, dim3 grid, dim3 block, recoup::stand_in::Stream* stream) {
   recoup::stand_in::Task task;
   task.what = launches().count(function);
-  task.microseconds = 3;
+  task.microseconds = modelled_microseconds(grid, block);
   task.work = [] {};
   if (recoup::stand_in::settings().log > 1) {
     std::fprintf(stderr, "CUDA stand-in: launch of %s\n", task.what);
@@ -95,12 +104,12 @@ RECOUP_CUDA_API cudaError_t __cudaPopCallConfiguration(dim3* grid, dim3* block, 
   return cudaSuccess;
 }
 
-RECOUP_CUDA_API cudaError_t cudaLaunchKernel(const void* function, dim3 /*grid*/, dim3 /*block*/,
+RECOUP_CUDA_API cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3 block,
                                              void** /*arguments*/, std::size_t /*shared*/,
                                              cudaStream_t stream) {
   RECOUP_BEGIN();
   RECOUP_STREAM(on, stream);
-  launch(function, on);
+  launch(function, grid, block, on);
   return recoup::stand_in::work_failure();
 }
 
