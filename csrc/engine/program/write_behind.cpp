@@ -11,8 +11,7 @@ constexpr std::int64_t kWriteShare = 8;  // write while less than 1/8 of the bud
 constexpr std::size_t kMostWrites = 4;  // limit of writes under way: a long op leaves time for some
 constexpr std::int64_t kMostWritten = 32;  // at most 1/32 of the budget is in writes
 constexpr std::size_t kMostVictims = 16;   // limit of victims to examine after one op
-// Where no uses are predicted, the number of values given up after which to look again doubles up
-// to this one with each look in vain.
+// With each look in vain, the number of values given up until the next look doubles up to this one.
 constexpr std::int64_t kMostRest = 32;
 
 }  // namespace
@@ -46,7 +45,7 @@ void WriteBehind::write_next() {
         context_.shortfall(Bytes(context_.budget.count() / kWriteShare)) - in_writing;
     const ValueId next = wanted > Bytes(0) ? next_to_write(wanted) : ValueId();
     if (!next.valid() || !spiller_.begin_write(next)) {
-      rest_ = context_.forecast == nullptr ? std::min(2 * rest_, kMostRest) : 1;
+      rest_ = std::min(2 * rest_, kMostRest);
       next_look_ = given_up + rest_;
     } else {
       rest_ = 1;
