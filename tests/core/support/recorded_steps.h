@@ -2,12 +2,23 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "csrc/trace/recorder.h"
 #include "csrc/trace/sink.h"
 #include "tests/core/support/step_program.h"
 
 namespace recoup::detail {
+
+// Options under which steps of the network repeat in a small budget.
+inline Options step_options(Bytes budget, const std::string& policy = "planned") {
+  Options options;
+  options.policy = policy;
+  options.budget = budget;
+  options.small_result_bytes = 64_B;
+  options.move_ns_per_byte = 0.1;
+  return options;
+}
 
 // The trace of five steps of the network with that seed. `options` must have a budget in which no
 // op fails.
