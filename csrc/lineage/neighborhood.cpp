@@ -23,11 +23,12 @@ Nanoseconds count_once(const Lineage& lineage, OpId op, std::uint32_t mark) {
 enum class Direction : std::uint8_t { kUp, kDown };
 
 // Calls function(value) for each evicted value that is reachable in one direction through evicted
-// values.
-template <class Function>
-void reach(const Lineage& lineage, ValueId start, Direction direction, std::uint32_t mark,
-           Function&& function) {
+// values, until more() is false.
+template <class Function, class More>
+void reach_while(const Lineage& lineage, ValueId start, Direction direction, std::uint32_t mark,
+                 Function&& function, More&& more) {
   thread_local std::vector<ValueId> stack;
+  stack.clear();
   lineage[start].mark = mark;
   const auto visit = [&](ValueId id) {
     const Value& value = lineage[id];
@@ -38,7 +39,7 @@ void reach(const Lineage& lineage, ValueId start, Direction direction, std::uint
     }
   };
   stack.push_back(start);
-  while (!stack.empty()) {
+  while (!stack.empty() && more()) {
     const ValueId id = stack.back();
     stack.pop_back();
     if (direction == Direction::kUp) {
@@ -49,23 +50,32 @@ void reach(const Lineage& lineage, ValueId start, Direction direction, std::uint
   }
 }
 
-Nanoseconds reached_cost(const Lineage& lineage, ValueId start, Direction direction) {
+template <class Function>
+void reach(const Lineage& lineage, ValueId start, Direction direction, std::uint32_t mark,
+           Function&& function) {
+  reach_while(lineage, start, direction, mark, function, [] { return true; });
+}
+
+Nanoseconds reached_cost(const Lineage& lineage, ValueId start, Direction direction,
+                         Nanoseconds limit) {
   const std::uint32_t mark = lineage.next_mark();
   Nanoseconds sum{0};
-  reach(lineage, start, direction, mark,
-        [&](const Value& value) { sum += count_once(lineage, value.producer, mark); });
+  reach_while(
+      lineage, start, direction, mark,
+      [&](const Value& value) { sum += count_once(lineage, value.producer, mark); },
+      [&] { return sum <= limit; });
   return sum;
 }
 
 }  // namespace
 
 Nanoseconds exact_neighborhood_cost(const Lineage& lineage, ValueId value) {
-  return reached_cost(lineage, value, Direction::kUp) +
-         reached_cost(lineage, value, Direction::kDown);
+  return reached_cost(lineage, value, Direction::kUp, Nanoseconds::max()) +
+         reached_cost(lineage, value, Direction::kDown, Nanoseconds::max());
 }
 
-Nanoseconds ancestor_cost(const Lineage& lineage, ValueId value) {
-  return reached_cost(lineage, value, Direction::kUp);
+Nanoseconds ancestor_cost(const Lineage& lineage, ValueId value, Nanoseconds limit) {
+  return reached_cost(lineage, value, Direction::kUp, limit);
 }
 
 Nanoseconds replay_cost(const Lineage& lineage, std::span<const ValueId> values) {

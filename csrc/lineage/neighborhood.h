@@ -17,8 +17,10 @@ namespace recoup::detail {
 // evicted values only. Each op counts once. O(size of the neighborhood).
 Nanoseconds exact_neighborhood_cost(const Lineage& lineage, ValueId value);
 
-// Sum over evicted ancestors only: what a replay of `value` runs in addition to its own op.
-Nanoseconds ancestor_cost(const Lineage& lineage, ValueId value);
+// Sum over evicted ancestors only: what a replay of `value` runs in addition to its own op. If it
+// exceeds `limit`, a part of it that exceeds `limit`, too.
+Nanoseconds ancestor_cost(const Lineage& lineage, ValueId value,
+                          Nanoseconds limit = Nanoseconds::max());
 
 // The cost of making `values` resident, if each op runs just once: the ops that made the evicted
 // ones among them, or an evicted ancestor.

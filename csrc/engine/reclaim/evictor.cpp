@@ -317,15 +317,17 @@ Eviction Evictor::decide(ValueId id, GetBack by) const {
     return eviction;
   }
   if (const std::optional<Nanoseconds> copy = spiller_.price_of(value)) {
-    const Nanoseconds replay = by == GetBack::kCheapest ? replay_price(id) : Nanoseconds::max();
+    const Nanoseconds replay =
+        by == GetBack::kCheapest ? replay_price(id, *copy) : Nanoseconds::max();
     eviction.spills = *copy < replay;
     eviction.price = std::min(*copy, replay);
   }
   return eviction;
 }
 
-Nanoseconds Evictor::replay_price(ValueId id) const {
-  return lineage_[lineage_[id].producer].cost + ancestor_cost(lineage_, id);
+Nanoseconds Evictor::replay_price(ValueId id, Nanoseconds limit) const {
+  const Nanoseconds own = lineage_[lineage_[id].producer].cost;
+  return own + ancestor_cost(lineage_, id, limit - own);
 }
 
 Nanoseconds Evictor::price_of(const Eviction& eviction) const {

@@ -64,7 +64,8 @@ class Evictor final : public Reclaimer {
                                                        const Eviction& spilled);
   [[nodiscard]] double price_per_byte(const Eviction& eviction) const;
   [[nodiscard]] std::optional<double> price_of_absence(ValueId id) const;
-  [[nodiscard]] Nanoseconds replay_price(ValueId id) const;
+  // If it exceeds `limit`, a part of it that exceeds `limit`, too.
+  [[nodiscard]] Nanoseconds replay_price(ValueId id, Nanoseconds limit = Nanoseconds::max()) const;
   [[nodiscard]] Nanoseconds price_of(const Eviction& eviction) const;
   [[nodiscard]] Nanoseconds price_of(const Evictions& evictions) const;
 
