@@ -49,6 +49,25 @@ std::uint32_t TraceRecorder::kernel_index(std::span<const KernelStep> steps) {
   return found->second;
 }
 
+TraceRecorder::RunningOp& TraceRecorder::add_running() {
+  if (spare_.empty()) {
+    return running_.emplace_back();
+  }
+  running_.push_back(std::move(spare_.back()));
+  spare_.pop_back();
+  return running_.back();
+}
+
+void TraceRecorder::remove_running(RunningOp& op) {
+  op.operands.clear();
+  op.steps.clear();
+  op.made.clear();
+  op.overflow.clear();
+  op.may_overflow = false;
+  spare_.push_back(std::move(op));
+  running_.erase(running_.begin() + (&op - running_.data()));
+}
+
 TraceRecorder::RunningOp& TraceRecorder::running() {
   const std::thread::id self = std::this_thread::get_id();
   for (RunningOp& op : running_) {
@@ -199,7 +218,7 @@ void TraceRecorder::on_parts_end() {
 }
 
 void TraceRecorder::on_op_begin(std::string_view name, std::span<const Operand> operands) {
-  RunningOp& op = running_.emplace_back();
+  RunningOp& op = add_running();
   op.thread = std::this_thread::get_id();
   op.name = name_index(name);
   for (const Operand& operand : operands) {
@@ -268,16 +287,16 @@ std::uint32_t TraceRecorder::take_allocation(RunningOp& op, const FreshStorage& 
 void TraceRecorder::on_op_end(const OpRecord& record, std::span<const Operand> /*operands*/,
                               std::span<const StorageId> fresh) {
   RunningOp& running_op = running();
-  std::vector<TraceFresh> returned;
-  std::vector<std::size_t> older;  // allocated before the op, which only returned them
+  returned_.clear();
+  older_.clear();
   for (std::size_t i = 0; i < fresh.size(); ++i) {
     const std::uint32_t number = take_allocation(running_op, record.fresh[i]);
     if (number == kNone) {
-      older.push_back(i);
+      older_.push_back(i);  // allocated before the op, which only returned it
       continue;
     }
     add_storage(fresh[i]);
-    returned.push_back({.allocation = number, .nbytes = record.fresh[i].nbytes});
+    returned_.push_back({.allocation = number, .nbytes = record.fresh[i].nbytes});
   }
   TraceOp op;
   op.cost = record.cost;
@@ -289,8 +308,8 @@ void TraceRecorder::on_op_end(const OpRecord& record, std::span<const Operand> /
   op.verifiable = record.verifiable;
   op.may_overflow = record.limits.may_overflow;
   op.once = record.limits.once;
-  end_op(op, returned);
-  for (std::size_t i : older) {
+  end_op(op, returned_);
+  for (std::size_t i : older_) {
     if (record.fresh[i].overflow != OverflowKey::kNone) {
       on_external(fresh[i], {.nbytes = record.fresh[i].nbytes, .among_outside = true});
     } else {
@@ -338,12 +357,6 @@ Bytes TraceRecorder::size_of(const RunningOp& op, std::uint32_t number) {
 // A block that the kernel goes on holding without returning it becomes a block outside of ops: the
 // next run of the kernel will not allocate it (workspaces of libraries, caches).
 void TraceRecorder::let_go_of_blocks(RunningOp& op) {
-  std::vector<Bytes> sizes;
-  for (const KernelStep& step : op.steps) {
-    if (step.kind == KernelStep::Kind::kAllocate) {
-      sizes.push_back(step.size);
-    }
-  }
   for (std::uint32_t i = 0; i < op.made.size(); ++i) {
     if (get(allocations_, op.made[i].index()) != i) {
       continue;
@@ -351,7 +364,7 @@ void TraceRecorder::let_go_of_blocks(RunningOp& op) {
     allocations_[op.made[i].index()] = kNone;
     put(blocks_, op.made[i].index(), block_count_++);
     op.steps.push_back({.kind = KernelStep::Kind::kFree, .index = i, .size = Bytes(0)});
-    kept_.push_back({.kind = EventKind::kAllocate, .index = i + 1, .size = sizes[i]});
+    kept_.push_back({.kind = EventKind::kAllocate, .index = i + 1, .size = size_of(op, i)});
   }
 }
 
@@ -375,7 +388,7 @@ void TraceRecorder::end_op(TraceOp op, std::span<const TraceFresh> fresh) {
     sink_.add_event(event);
   }
   kept_.clear();
-  running_.erase(running_.begin() + (&ended - running_.data()));
+  remove_running(ended);
   if (running_.empty()) {
     tell_deferred();
   }

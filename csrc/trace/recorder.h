@@ -82,6 +82,8 @@ class RECOUP_API TraceRecorder final : public Observer {
     std::vector<TracePartOperand> operands;
   };
 
+  RunningOp& add_running();
+  void remove_running(RunningOp& op);
   // The op of this thread. On worker threads of a kernel, which have no op, the op that began last.
   RunningOp& running();
   void add(TraceEvent::Kind kind, StorageId storage, Bytes size = Bytes(0));
@@ -117,6 +119,9 @@ class RECOUP_API TraceRecorder final : public Observer {
 
   // Usually one op. Autograd's and other threads may run ops concurrently.
   std::vector<RunningOp> running_;
+  std::vector<RunningOp> spare_;            // empty ops that keep the capacity of their vectors
+  std::vector<TraceFresh> returned_;        // of the op that ends; a member to reuse its capacity
+  std::vector<std::size_t> older_;          // results that it got from before; the same
   std::vector<std::uint32_t> allocations_;  // number in its op's kernel by BlockId
   std::vector<TraceEvent> kept_;            // blocks that an ended kernel goes on holding
   std::vector<TraceEvent> deferred_;        // events that are recorded when no op runs any more
