@@ -8,6 +8,7 @@ namespace recoup::detail {
 OpId Lineage::add_op(std::span<const ValueId> inputs) {
   const auto [id, op] = ops_.emplace();
   op.sequence = next_sequence_++;
+  op.inputs.reserve(inputs.size());
   for (ValueId input : inputs) {
     const auto [edge_id, edge] = edges_.emplace();
     Value& value = values_[input];

@@ -3,6 +3,7 @@
 namespace recoup::detail {
 
 OpUses::OpUses(std::span<const Operand> operands) {
+  inputs.reserve(operands.size());
   for (const Operand& operand : operands) {
     if (operand.reads && operand.value.valid()) {
       inputs.push_back(operand.value);

@@ -2,11 +2,11 @@
 #pragma once
 
 #include <algorithm>
-#include <boost/container/small_vector.hpp>
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include "csrc/base/few.h"
 #include "csrc/engine/base/cost_memory.h"
 #include "csrc/lineage/no_replay.h"
 #include "recoup/types.h"
@@ -116,21 +116,10 @@ struct OpRecord {
   }
 };
 
-// A small vector of T that needs no allocation for up to 4 elements. GCC 12's span does not convert
-// from Boost's vectors directly.
-template <class T>
-class Few {
- public:
-  void push_back(const T& element) { elements_.push_back(element); }
-  operator std::span<const T>() const { return {elements_.data(), elements_.size()}; }
-
- private:
-  boost::container::small_vector<T, 4> elements_;
-};
-
 // The values that the op with these operands has pinned, or is about to pin.
 inline Few<ValueId> pinned_by(std::span<const Operand> operands) {
   Few<ValueId> pinned;
+  pinned.reserve(operands.size());
   for (const Operand& operand : operands) {
     if (operand.value.valid()) {
       pinned.push_back(operand.value);

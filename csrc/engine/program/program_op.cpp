@@ -85,7 +85,7 @@ void ProgramOp::take_operands(std::span<Operand> operands) {
     }
   }
   for (;;) {
-    for (StorageId storage : std::span<const StorageId>(written)) {
+    for (StorageId storage : written) {
       values_.stop_copying(values_.current(storage));
       freezer_.before_write(storage);
     }

@@ -93,7 +93,7 @@ void Freezer::freeze_or_copy(StorageId storage, OldVersion old) {
 // each op just once, and none is made while failed attempts have cost more than a tenth of the
 // program's own ops. A program whose attempts fail loses no more than that tenth plus the cost of
 // one attempt.
-bool Freezer::restore_cheaply(ValueId source, const std::vector<ValueId>& needed) {
+bool Freezer::restore_cheaply(ValueId source, std::span<const ValueId> needed) {
   constexpr int kMostOfLeast = 2;
   constexpr int kWastedPart = 10;  // as a fraction of the program's op time: 1/10
   if (wasted_.count() > context_.stats.op_ns / kWastedPart) {
@@ -141,7 +141,7 @@ std::vector<Values::Hold> Freezer::restore_dependents(ValueId source, const Effo
     if (found.needed.empty()) {
       return held;
     }
-    std::vector<ValueId> wanted = found.needed;
+    std::vector<ValueId> wanted(found.needed.begin(), found.needed.end());
     for (ValueId id : found.resident) {
       if (lineage_[id].storage.valid() && lineage_[id].hard_pins == 0 && lineage_[id].resident()) {
         wanted.push_back(id);

@@ -62,7 +62,7 @@ class Freezer {
 
  private:
   bool keep_old(ValueId source, OldVersion old);
-  bool restore_cheaply(ValueId source, const std::vector<ValueId>& needed);
+  bool restore_cheaply(ValueId source, std::span<const ValueId> needed);
   void restore_and_freeze(ValueId source, const Effort& effort);
   [[nodiscard]] std::vector<Values::Hold> restore_dependents(ValueId source, const Effort& effort);
   void keep_copy(ValueId source);

@@ -1,6 +1,7 @@
 #include "csrc/engine/state/non_recomputables.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "csrc/base/check.h"
 
@@ -11,12 +12,12 @@ NonRecomputables::NonRecomputables(Context& context, Values& values)
 
 Dependents NonRecomputables::dependents(ValueId source, Reach reach) const {
   Dependents found;
-  std::vector<ValueId> stack{source};
+  Dependents::List stack;
+  stack.push_back(source);
   const std::uint32_t mark = lineage_.next_mark();
   lineage_[source].mark = mark;
   while (!stack.empty()) {
-    const ValueId at = stack.back();
-    stack.pop_back();
+    const ValueId at = stack.take_last();
     lineage_.for_each_consumer(at, [&](OpId op) {
       lineage_.for_each_output(op, [&](ValueId id) {
         const Value& value = lineage_[id];

@@ -2,8 +2,7 @@
 // non-recomputable values.
 #pragma once
 
-#include <vector>
-
+#include "csrc/base/few.h"
 #include "csrc/engine/state/context.h"
 #include "csrc/engine/state/values.h"
 
@@ -12,9 +11,11 @@ namespace recoup::detail {
 // The values that can be recomputed from a non-recomputable value, found by a walk forward that
 // stops at values with content.
 struct Dependents {
-  std::vector<ValueId> evicted;   // reached values without content
-  std::vector<ValueId> needed;    // those of `evicted` that a storage or a pin holds
-  std::vector<ValueId> resident;  // first values with content on each path, resident or spilled
+  // Most walks reach few values, and an allocation costs more than such a walk.
+  using List = Few<ValueId, 16>;
+  List evicted;   // reached values without content
+  List needed;    // those of `evicted` that a storage or a pin holds
+  List resident;  // first values with content on each path, resident or spilled
 };
 
 class NonRecomputables {
