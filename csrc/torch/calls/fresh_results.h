@@ -45,7 +45,9 @@ class FreshResults {
     return {storages_.data(), storages_.size()};
   }
   // For each of storages(): index of the result tensor that is in it, as in Payload.
-  [[nodiscard]] const c10::SmallVector<std::uint32_t, 2>& tensors() const { return tensors_; }
+  [[nodiscard]] std::span<const std::uint32_t> tensors() const {
+    return {tensors_.data(), tensors_.size()};
+  }
   // Whether all results were made by this kernel, and recoup can find their storages in those of a
   // replay.
   [[nodiscard]] bool repeatable() const { return repeatable_; }
@@ -71,8 +73,8 @@ class FreshResults {
   bool repeatable_ = true;
   bool composite_ = false;
   bool overflows_ = false;
-  c10::SmallVector<FreshStorage, 2> storages_;
-  c10::SmallVector<std::uint32_t, 2> tensors_;
+  c10::SmallVector<FreshStorage, 4> storages_;
+  c10::SmallVector<std::uint32_t, 4> tensors_;
   std::optional<FlatMap<BlockId>> blocks_;  // blocks of storages_, if there are many
   std::size_t indexed_ = 0;                 // number of storages_ whose blocks are in blocks_
   c10::SmallVector<c10::StorageImpl*, 0> made_outside_;

@@ -322,7 +322,7 @@ void OpCall::finish(Results results) {
   }
   const OpUses uses(operands_.all());
   OpRecord record = make_record(uses, cost, copies, lock);
-  c10::SmallVector<StorageId, 2> storages(fresh_.storages().size());
+  c10::SmallVector<StorageId, 4> storages(fresh_.storages().size());
   engine.op().end(record, uses, operands_.all(), storages);
   for (std::size_t i = 0; i < storages.size(); ++i) {
     fresh_.set_id(i, storages[i], lock);

@@ -113,6 +113,11 @@ void Operands::find(Arguments arguments, bool in_passing) {
     const c10::IValue& argument = arguments[i];
     if (argument.isList()) {
       arguments_.push_back(own_copy(argument));
+      if (argument.isTensorList()) {
+        const std::size_t count = operands_.size() + argument.toListRef().size();
+        operands_.reserve(count);
+        held_.reserve(count);
+      }
       for_each_tensor(Arguments(argument), [&](const at::Tensor& tensor, std::size_t,
                                                std::int64_t) { add_tensor(tensor, i); });
       continue;

@@ -114,13 +114,13 @@ class Operands {
   bool in_passing_ = false;
   bool foreign_ = false;
   bool composite_ = false;  // an argument is not plain
-  c10::SmallVector<Operand, 4> operands_;
+  c10::SmallVector<Operand, 8> operands_;
   std::optional<FlatMap<Id<struct OperandTag>>> places_;  // by storage, if operands are many
-  c10::SmallVector<c10::IValue, 6> arguments_;
+  c10::SmallVector<c10::IValue, 12> arguments_;
   // The StorageImpl of each operand, held weakly. A kernel may give a tensor another storage, and
   // the schema need not declare it (aten::_cudnn_rnn_flatten_weight). The old storage is then freed
   // while the kernel runs, but its StorageImpl stays valid for the code that runs after the kernel.
-  c10::SmallVector<c10::weak_intrusive_ptr<c10::StorageImpl>, 4> held_;
+  c10::SmallVector<c10::weak_intrusive_ptr<c10::StorageImpl>, 8> held_;
   // Storages of composite tensors, to which the kernel may give other ones.
   c10::SmallVector<c10::Storage, 0> components_;
 };

@@ -25,7 +25,7 @@ std::unique_ptr<Payload> PayloadWriter::write(GeneratorState random, const Engin
   payload_->device = session_.device();
   payload_->settings = &Settings::current(session_.device().type());
   payload_->random = std::move(random);
-  payload_->fresh_results = op_.fresh.tensors();
+  payload_->fresh_results.assign(op_.fresh.tensors().begin(), op_.fresh.tensors().end());
   payload_->overwritable = op_.overwritable && !fills_empty_tensors();
   number_storages();
   describe_arguments();
