@@ -4,10 +4,10 @@
 #include <atomic>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <vector>
 
+#include "csrc/base/fast_mutex.h"
 #include "csrc/cuda/outside_segment.h"
 #include "csrc/cuda/runtime.h"
 
@@ -86,7 +86,7 @@ class Scopes {
   // Removes the scopes that were left and hold nothing; they must be destroyed without the lock.
   [[nodiscard]] std::vector<Entry> take_ended(int device);
 
-  mutable std::mutex mutex_;
+  mutable FastMutex mutex_;
   std::map<int, std::vector<Entry>> scopes_;  // the one in force last
   std::atomic<int> count_{0};                 // listed scopes
   std::atomic<int> left_{0};                  // those of them that are not in force

@@ -216,7 +216,7 @@ void LiveKernel::run_below() {
   if (alone()) [[likely]] {
     std::optional<UncapturedStream> on;
     if (uncaptured_) {
-      on.emplace(*uncaptured_);
+      on.emplace(UncapturedStream::Known{.stream = *uncaptured_, .memory = &session_.memory()});
     }
     Hook::proceed(call_.op, call_.keys, &call_.stack);
   } else {

@@ -180,7 +180,7 @@ void OpCall::begin(const EngineLock& lock) {
   if (session_.can().streams) {
     stream = session_.backend(lock).stream();
     session_.backend(lock).require_ready(stream);
-    replaying_on.emplace(stream);
+    replaying_on.emplace(UncapturedStream::Known{.stream = stream, .memory = &session_.memory()});
     if (call_.traits.own_kernel && !in_python_dispatcher()) {
       kernel_.set_uncaptured(stream);
     }

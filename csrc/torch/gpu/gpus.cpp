@@ -24,11 +24,15 @@ Gpus& Gpus::install(c10::DeviceType type, std::unique_ptr<cuda::Runtime> runtime
 }
 
 void* Gpus::allocate(Bytes size, int device, cuda::Stream stream) {
+  if (const auto& kernel = UncapturedStream::current(); kernel && kernel->stream == stream) {
+    const auto nbytes = static_cast<std::size_t>(size.count());
+    return kernel->memory->in_scope(nbytes) ? kernel->memory->allocate(nbytes, stream) : nullptr;
+  }
   const std::shared_ptr<cuda::Scope> scope = scopes_.wanting(device, size);
   if (scope == nullptr) {
     return nullptr;
   }
-  if (UncapturedStream::current() != stream && runtime_->capturing(stream)) {
+  if (runtime_->capturing(stream)) {
     throw std::runtime_error(cuda::no_capture_in_budget(str_cat("cuda:", device)));
   }
   return scope->allocate(size, stream);
