@@ -20,10 +20,6 @@ StreamOrder::Interval StreamOrder::interval(Range range) {
   return {range.offset.count(), (range.offset + range.size).count()};
 }
 
-bool StreamOrder::is_only(Stream stream) const {
-  return streams_.empty() || (streams_.size() == 1 && streams_.front() == stream);
-}
-
 // Accesses on the first stream before there was a second one are in no range. So the first stream
 // counts as a user of everything, and a new stream waits for it once when it first uses bytes. A
 // stream that takes bytes waits for their users anyway, and for takers that have waited for them.
@@ -76,8 +72,7 @@ void StreamOrder::add_work(std::vector<Work>& all, const Work& work) {
 }
 
 void StreamOrder::use(Range range, Stream stream) {
-  if (is_only(stream)) {
-    add_stream(stream);
+  if (add_only(stream)) {
     return;
   }
   if (std::find(streams_.begin(), streams_.end(), stream) == streams_.end()) {
@@ -113,8 +108,7 @@ void StreamOrder::use(Range range, Stream stream) {
 // A range that is already as this would leave it needs no wait and no change.
 void StreamOrder::take_as(Range range, const Work& taker) {
   const Stream stream = taker.stream;
-  if (is_only(stream)) {
-    add_stream(stream);
+  if (add_only(stream)) {
     return;
   }
   std::vector<Work> others;

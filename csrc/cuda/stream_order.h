@@ -94,8 +94,13 @@ class StreamOrder {
       boost::icl::interval_map<std::int64_t, State, boost::icl::partial_enricher, std::less,
                                boost::icl::inplace_plus, boost::icl::inter_section, Interval>;
 
-  // Whether no other stream is known.
-  [[nodiscard]] bool is_only(Stream stream) const;
+  // Adds the stream if none is known yet. Returns whether no other one is known.
+  [[nodiscard]] bool add_only(Stream stream) {
+    if (streams_.empty()) {
+      streams_.push_back(stream);
+    }
+    return streams_.size() == 1 && streams_.front() == stream;
+  }
   // Adds a stream to the known ones.
   void add_stream(Stream stream);
   void take_as(Range range, const Work& taker);
