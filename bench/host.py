@@ -163,7 +163,7 @@ def all_rows(given: Any) -> Iterator[dict[str, Any]]:
         budgets = [(percent, {}) for percent in given.percents]
         with_tier = {"spill": training.spill_of(given.tiny)}
         for percent, options in [*budgets, *((percent, with_tier) for percent in given.with_tier)]:
-            # An op on a list needs all of it at once: see tools/gpu_first_hour/budgets.py.
+            # An op on a list needs all of it at once: see tools/gpu_first_hour/checks/budgets.py.
             job = training.Job(
                 net, device, given.warm + given.steps, net.batch, foreach=not options
             )

@@ -23,7 +23,7 @@ class Check:
     name: str
     part: int
     program: str
-    """File name in this folder."""
+    """File name in the folder `checks`."""
     seconds: int
     """Time limit in seconds."""
     about: str

@@ -97,7 +97,7 @@ class Runner:
                 self._write()
 
         command = [
-            sys.executable, str(HERE / check.program),
+            sys.executable, str(HERE / "checks" / check.program),
             check.arguments(self._place.device, self._place.rehearsal, seconds),
         ]  # fmt: skip
         ended = supervise(command, seconds, self._environment(rows), log, look)

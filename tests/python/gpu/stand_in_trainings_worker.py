@@ -16,6 +16,7 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":16:8")
 os.environ.setdefault("CUBLASLT_WORKSPACE_SIZE", "128")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 sys.path.insert(0, str(Path(__file__).parents[3] / "tools/gpu_first_hour"))
+sys.path.insert(0, str(Path(__file__).parents[3] / "tools/gpu_first_hour/checks"))
 
 import recoup_cuda_stand_in as stand_in
 import torch

@@ -14,7 +14,7 @@ from rows import report, settings
 
 import gpu
 
-TESTS = Path(__file__).parents[2] / "tests/python/gpu"
+TESTS = Path(__file__).parents[3] / "tests/python/gpu"
 WORKER = TESTS / "gpu_worker.py"
 SECONDS = 90
 """Time limit of one check."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rows import report, settings
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def run(*command: str | Path) -> float:
