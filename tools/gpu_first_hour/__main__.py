@@ -3,7 +3,7 @@
 Usage: tools/gpu_first_hour.sh [--out DIR] [--part N] [--again] [--rehearsal]
 
 Writes DIR/results.json and DIR/page.html after each result, and logs to DIR/logs. A check that has
-a result is not repeated, so an interrupted run can be continued. Ends within 25 minutes, a part
+a result is not repeated, so an interrupted run can be continued. Ends within 39 minutes, a part
 within 9. The exit status is 1 if a check failed or reached its time limit.
 """
 

@@ -8,6 +8,8 @@ import torch
 import fakegpu
 
 MIB = 1 << 20
+LEAST_BYTES = 2 * MIB
+"""Smallest budget on a GPU."""
 
 
 def open_device(name: str, double_bytes: int = 256 * MIB) -> torch.device:

@@ -5,6 +5,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,8 +20,14 @@ from recoup.bench.trial import call_in
 
 PAIRS = 5
 CHUNK = 1 << 20  # elements that are digested at a time
+PLAIN_DIFFER = "plain runs differ too"
+"""Two plain trainings have different bits, so those of another training cannot be judged."""
 WARM_FRACTION = 0.5
 """Fraction of the steps that warm up; a plan is made after the third equal one."""
+
+
+Step = Callable[[], Tensor]
+"""A step of a training, which returns its loss."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +50,12 @@ class Job:
     batch: int
     foreach: bool = True
     """Whether the optimizer updates all parameters in one op."""
+    capturable: bool = False
+    """Whether the optimizer's step can be part of a CUDA graph."""
     change: Callable[[nn.Module], nn.Module] = lambda model: model
     """Changes the model before the training."""
+    around: Callable[[Step], Step] = lambda step: step
+    """Changes how a step is run."""
     before: Callable[[int], None] = lambda step: None
     """Called with the number of each step, from 0, before it starts, and after the last one."""
 
@@ -52,22 +63,27 @@ class Job:
         torch.manual_seed(0)
         with self.device:
             model = self.net.make().train()
-        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=self.foreach)
-        changed = self.change(model)
+        optimizer = torch.optim.AdamW(
+            model.parameters(), lr=1e-4, foreach=self.foreach, capturable=self.capturable
+        )
+        run = self.around(partial(self._step, self.change(model), optimizer))
         seconds, losses = [], []
         for step in range(self.steps):
             self.before(step)
             start = time.perf_counter()
-            loss = self.net.loss(changed, self.batch, self.device)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(run().item())
             gpu.synchronize(self.device)
             seconds.append(time.perf_counter() - start)
         self.before(self.steps)
         counted = seconds[int(WARM_FRACTION * len(seconds)) :]
         return Trained(statistics.median(counted), _digest(tensors_left(model, optimizer), losses))
+
+    def _step(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> Tensor:
+        loss = self.net.loss(model, self.batch, self.device)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
 
     def plainly(self) -> Trained:
         gpu.module(self.device).empty_cache()
@@ -120,7 +136,7 @@ def _digest(tensors: Iterable[Tensor], losses: list[float]) -> int:
 @torch.no_grad()
 def _sum(tensor: Tensor) -> int:
     bits = tensor.detach().contiguous().reshape(-1)
-    bits = bits.view(torch.int32 if bits.element_size() == 4 else torch.uint8)
+    bits = bits.view({2: torch.int16, 4: torch.int32}.get(bits.element_size(), torch.uint8))
     total = torch.zeros((), dtype=torch.int64, device=bits.device)
     for part in bits.split(CHUNK):
         weights = torch.arange(part.numel(), dtype=torch.int64, device=bits.device)
@@ -143,7 +159,7 @@ class Compared:
     @property
     def bits(self) -> str:
         """The bits' comparison, in words."""
-        return "equal" if self.same else "differ" if self.repeats else "plain runs differ too"
+        return "equal" if self.same else "differ" if self.repeats else PLAIN_DIFFER
 
     @property
     def differs(self) -> bool:
@@ -151,8 +167,8 @@ class Compared:
         return self.repeats and not self.same
 
 
-def compare(job: Job, budget: int, **options: Any) -> Iterator[Compared]:
-    """Compares `PAIRS` pairs, and yields what is known after each. Raises OutOfBudgetError."""
+def compare(job: Job, budget: int, rounds: int = PAIRS, **options: Any) -> Iterator[Compared]:
+    """Compares `rounds` pairs, and yields what is known after each. Raises OutOfBudgetError."""
     plain = job.plainly()
     repeats = job.plainly().digest == plain.digest
     digests = {plain.digest}
@@ -163,6 +179,6 @@ def compare(job: Job, budget: int, **options: Any) -> Iterator[Compared]:
         digests.add(trained.digest)
         return trained, stats
 
-    for base, (trained, stats) in pairs(PAIRS, job.plainly, ours):
+    for base, (trained, stats) in pairs(rounds, job.plainly, ours):
         ratios.add(base.seconds, trained.seconds)
         yield Compared(repeats, len(digests) == 1, ratios, stats)

@@ -1,9 +1,14 @@
 """Trains a net in a budget, alternating with plain trainings: time, bits, evictions, copies.
 
-A budget that is too small is a result and no failure. Bits that differ from plain are a failure.
+An optimizer that updates all parameters in one op needs all of its lists at once. A budget without
+room for them is a result, and the net is trained again with an optimizer that updates one parameter
+at a time, and with a spill tier. A budget that is too small for this is also a result and no
+failure. Bits that differ from plain are a failure.
 """
 
 import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 from nets import net_named
@@ -17,29 +22,53 @@ STEPS = 8
 GIB = 1 << 30
 
 
+@dataclass(frozen=True)
+class Way:
+    """A way to train in a budget."""
+
+    ending: str
+    """The end of its row's name."""
+    optimizer: str
+    foreach: bool
+    options: dict[str, Any]
+
+
+def ways(with_tier: bool, tiny: bool) -> Iterator[Way]:
+    """The ways to train, each for budgets in which the one before it does not fit."""
+    if not with_tier:
+        yield Way("", "all parameters in one op", True, {})
+    tier = {"spill": spill_of(tiny)}
+    yield Way(" with pinned memory", "one parameter at a time", False, tier)
+
+
 def main() -> int:
     given = settings()
     device, tiny = gpu.open_device(given["device"]), given["rehearsal"]
     net = net_named(given["net"], tiny)
     gpu.make_repeatable(net.repeatable)
-    spill: dict[str, Any] = {"spill": spill_of(tiny)} if given.get("spill") else {}
-    # An op on a list needs all of it at once, for which a small budget with a tier has no room.
-    job = Job(net, device, 4 if tiny else STEPS, net.batch, foreach=not spill)
+    job = Job(net, device, 4 if tiny else STEPS, net.batch)
     peak = job.peak_bytes()
     budget = peak * given["percent"] // 100
-    name = f"{given['percent']} %" + (" with pinned memory" if spill else "")
-    common = {"plain GiB": peak / GIB, "budget GiB": budget / GIB}
-    try:
-        for found in compare(job, budget, **spill):
-            figures = found.ratios.figures() | a_step(found.stats, job.steps)
-            report(name, bits=found.bits, **common, **figures)
-    except recoup.OutOfBudgetError as error:
-        least = {"needs GiB": error.least_bytes / GIB} if error.least_bytes else {}
-        report(name, **common, result="out of budget", **least)
-        return 0
-    if found.differs:
-        print(f"{net.name} in {name}: bits differ from those of a plain training")
-    return int(found.differs)
+    for way in ways(given["spill"], tiny):
+        name = f"{given['percent']} %{way.ending}"
+        row = {
+            "optimizer": way.optimizer,
+            "plain GiB": peak / GIB,
+            "budget GiB": budget / GIB,
+        }
+        its = replace(job, foreach=way.foreach)
+        try:
+            for found in compare(its, budget, given["pairs"], **way.options):
+                figures = found.ratios.figures() | a_step(found.stats, job.steps)
+                report(name, bits=found.bits, **row, **figures)
+        except recoup.OutOfBudgetError as error:
+            least = {"needs GiB": error.least_bytes / GIB} if error.least_bytes else {}
+            report(name, **row, result="out of budget", **least)
+            continue
+        if found.differs:
+            print(f"{net.name} in {name}: bits differ from those of a plain training")
+        return int(found.differs)
+    return 0
 
 
 def a_step(stats: recoup.Stats, steps: int) -> dict[str, Any]:

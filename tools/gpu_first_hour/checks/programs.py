@@ -15,6 +15,7 @@ from typing import Any
 import torch
 import workers
 from rows import report, settings
+from training import PLAIN_DIFFER
 from trainings import Train, Training, all_trainings
 
 import gpu
@@ -27,8 +28,6 @@ PERCENTS = (85, 70, 55, 40)
 AT_A_TIME = 8
 SECONDS = 100
 """Time limit of one training."""
-LEAST_BYTES = 2 << 20
-"""Smallest budget on a GPU; 40 % of a tiny training may be less."""
 DOUBLE_BYTES = 2 << 30
 """Memory of the test device."""
 SKIPPED = "skipped"
@@ -58,7 +57,7 @@ def compare(run: Train, device: torch.device, options: dict[str, Any]) -> dict[s
     }
     for percent in PERCENTS:
         budget = room * percent // 100 + outside_bytes(device)
-        if budget < LEAST_BYTES:
+        if budget < gpu.LEAST_BYTES:  # 40 % of a tiny training may be
             row["below"] = f"{percent} % are less than a budget can be"
             break
         try:
@@ -75,7 +74,7 @@ def compare(run: Train, device: torch.device, options: dict[str, Any]) -> dict[s
     if row["lowest"] == "none":
         row["bits"] = "not compared: out of budget in all of them"
     else:
-        row["bits"] = "equal" if same else "differ" if repeats else "plain runs differ too"
+        row["bits"] = "equal" if same else "differ" if repeats else PLAIN_DIFFER
     return row
 
 
@@ -112,7 +111,7 @@ def main() -> int:
     with ThreadPoolExecutor(min(AT_A_TIME, max(1, gpu.cores() // 2))) as pool:
         for name, row in pool.map(lambda each: in_own_process(*each), trainings.items()):
             report(name, **row)
-            if row["bits"] not in ("equal", SKIPPED, "plain runs differ too"):
+            if row["bits"] not in ("equal", SKIPPED, PLAIN_DIFFER):
                 failed.append(name)
     if failed:
         print(f"{len(failed)} of {len(trainings)} trainings failed: {', '.join(failed)}"[:1000])
