@@ -80,6 +80,8 @@ def main() -> int:
     if options.again:
         for check in checks:
             known.outcomes.pop(check.name, None)
+    if remark := machine.remark(found["torch"]):
+        say(remark)
     if no_gpu:
         say(f"{no_gpu}: checks on a GPU are skipped")
     place = Place(out, device, options.rehearsal, no_gpu, not options.no_build)

@@ -3,6 +3,7 @@
 After a driver error a process that uses CUDA is unusable, and this script must continue.
 """
 
+import re
 import sys
 from typing import Any
 
@@ -36,6 +37,23 @@ def look() -> dict[str, Any]:
     if ended.reason:
         raise RuntimeError(f"{sys.executable} has no PyTorch that can be imported: {ended.reason}")
     return ended.result() | {"driver": _driver(), "commit": _commit()}
+
+
+def remark(torch: str) -> str:
+    """What recoup lacks with this version of PyTorch; empty if it is one that recoup requires."""
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    (least,) = re.findall(r'"torch>=(\d+\.\d+)', project)
+    if _numbers(torch) >= _numbers(least):
+        return ""
+    return (
+        f"PyTorch {torch} is older than {least}, which recoup requires: recoup does not notice a "
+        f"write by another thread or by a C extension. PYTHON selects another Python"
+    )
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """Major and minor version."""
+    return tuple(map(int, version.split(".")[:2]))
 
 
 def _driver() -> str:

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from html import escape
 from typing import Any
 
+import machine
 import plan
 import results
 from results import Outcome, Outcomes
@@ -41,12 +42,10 @@ def render(found: Outcomes) -> str:
 
 
 def _notice(found: Outcomes) -> str:
-    if not found.settings.get("rehearsal"):
-        return ""
-    return (
-        "<p><strong>A rehearsal: sizes are tiny, and no figure says anything about a GPU."
-        "</strong></p>\n"
-    )
+    notices = [machine.remark(found.settings["torch"])]
+    if found.settings["rehearsal"]:
+        notices.append("A rehearsal: sizes are tiny, and no figure says anything about a GPU")
+    return "".join(f"<p><strong>{escape(each)}.</strong></p>\n" for each in notices if each)
 
 
 def _overview(found: Outcomes) -> str:

@@ -25,12 +25,13 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 import plan, results, runner
 
-out, seconds, no_gpu, *checks = sys.argv[2:]
+torch, out, seconds, no_gpu, *checks = sys.argv[2:]
 plan.CHECKS = tuple(
     plan.Check(name, 1, program, int(limit), "About it.", needs_gpu=name.startswith("gpu"))
     for name, program, limit in (each.split("=") for each in checks)
 )
-found = results.Outcomes.open(Path(out) / "results.json", {"gpu": "none"})
+settings = {"gpu": "none", "torch": torch, "rehearsal": False}
+found = results.Outcomes.open(Path(out) / "results.json", settings)
 place = runner.Place(Path(out), "cuda:0", False, no_gpu, False)
 runner.Runner(place, found).run(list(plan.CHECKS), float(seconds))
 """
@@ -53,6 +54,7 @@ class Hour:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.torch = "2.13.0"
         self.out = folder / "out"
         self.out.mkdir()
 
@@ -67,6 +69,7 @@ class Hour:
             "-c",
             DRIVER,
             str(TOOL),
+            self.torch,
             str(self.out),
             str(seconds),
             no_gpu,
@@ -181,6 +184,15 @@ def test_a_kill_keeps_the_results_so_far(hour: Hour, number: signal.Signals) -> 
     said = hour.run(quick=(FAILS, 20), hang=(QUICK, 20))
     assert "quick: done before" in said
     assert [row["status"] for row in hour.outcomes().values()] == ["ok", "ok"]
+
+
+def test_an_old_pytorch_is_on_the_page(hour: Hour) -> None:
+    hour.run(quick=(QUICK, 20))
+    assert "older than" not in hour.page()
+    hour.torch = "2.12.1+cu130"
+    (hour.out / "results.json").unlink()
+    hour.run(quick=(QUICK, 20))
+    assert "PyTorch 2.12.1+cu130 is older than 2.13, which recoup requires" in hour.page()
 
 
 def test_results_of_another_machine_are_refused(hour: Hour) -> None:
