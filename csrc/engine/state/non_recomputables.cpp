@@ -100,11 +100,17 @@ void NonRecomputables::consider(ValueId id) {
   }
   const bool small = value.size <= context_.options.small_result_bytes;
   Bytes hanging{0};
+  // The last op that was examined: the dependents of a list's value are all written by one op.
+  OpId examined;
+  bool from_small = false;
   for (ValueId dependent : found.resident) {
     const Value& held = lineage_[dependent];
+    if (small && held.producer != examined) {
+      examined = held.producer;
+      from_small = is_written_from_small(examined);
+    }
     const bool state = held.storage.valid() && !lineage_[held.producer].written.empty() &&
-                       !(small && (is_written_from_small(held.producer) ||
-                                   (held.flags.from_nothing && !held.flags.changed)));
+                       !(small && (from_small || (held.flags.from_nothing && !held.flags.changed)));
     hanging += state ? Bytes(0) : held.size;
   }
   if (hanging <= value.size) {
