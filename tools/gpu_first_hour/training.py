@@ -145,6 +145,14 @@ def _sum(tensor: Tensor) -> int:
     return int(total.item())
 
 
+def comparison(same: bool, repeats: bool) -> str:
+    """The bits' comparison, in words.
+
+    repeats: whether two plain trainings have equal bits.
+    """
+    return "equal" if same else "differ" if repeats else PLAIN_DIFFER
+
+
 @dataclass
 class Compared:
     """Trainings in a budget, compared with plain ones that alternate with them."""
@@ -159,7 +167,7 @@ class Compared:
     @property
     def bits(self) -> str:
         """The bits' comparison, in words."""
-        return "equal" if self.same else "differ" if self.repeats else PLAIN_DIFFER
+        return comparison(self.same, self.repeats)
 
     @property
     def differs(self) -> bool:

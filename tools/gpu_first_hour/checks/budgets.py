@@ -7,8 +7,7 @@ failure. Bits that differ from plain are a failure.
 """
 
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from nets import net_named
@@ -22,25 +21,6 @@ STEPS = 8
 GIB = 1 << 30
 
 
-@dataclass(frozen=True)
-class Way:
-    """A way to train in a budget."""
-
-    ending: str
-    """The end of its row's name."""
-    optimizer: str
-    foreach: bool
-    options: dict[str, Any]
-
-
-def ways(with_tier: bool, tiny: bool) -> Iterator[Way]:
-    """The ways to train, each for budgets in which the one before it does not fit."""
-    if not with_tier:
-        yield Way("", "all parameters in one op", True, {})
-    tier = {"spill": spill_of(tiny)}
-    yield Way(" with pinned memory", "one parameter at a time", False, tier)
-
-
 def main() -> int:
     given = settings()
     device, tiny = gpu.open_device(given["device"]), given["rehearsal"]
@@ -49,16 +29,17 @@ def main() -> int:
     job = Job(net, device, 4 if tiny else STEPS, net.batch)
     peak = job.peak_bytes()
     budget = peak * given["percent"] // 100
-    for way in ways(given["spill"], tiny):
-        name = f"{given['percent']} %{way.ending}"
+    for in_one_op in (False,) if given["spill"] else (True, False):
+        name = f"{given['percent']} %" + ("" if in_one_op else " with pinned memory")
+        options = {} if in_one_op else {"spill": spill_of(tiny)}
         row = {
-            "optimizer": way.optimizer,
+            "optimizer": "all parameters in one op" if in_one_op else "one parameter at a time",
             "plain GiB": peak / GIB,
             "budget GiB": budget / GIB,
         }
-        its = replace(job, foreach=way.foreach)
+        its = replace(job, foreach=in_one_op)
         try:
-            for found in compare(its, budget, given["pairs"], **way.options):
+            for found in compare(its, budget, given["pairs"], **options):
                 figures = found.ratios.figures() | a_step(found.stats, job.steps)
                 report(name, bits=found.bits, **row, **figures)
         except recoup.OutOfBudgetError as error:

@@ -13,7 +13,7 @@ import torch
 from nets import net_named
 from rows import report, settings, skip
 from torch import Tensor
-from training import PAIRS, PLAIN_DIFFER, Job, Step, Trained
+from training import PAIRS, Job, Step, Trained, comparison
 
 import gpu
 import recoup
@@ -68,8 +68,7 @@ def figures(job: Job, other: Callable[[], Trained], twin: Job) -> Iterator[dict[
     for base, its in pairs(PAIRS, job.plainly, lambda _: other()):
         ratios.add(base.seconds, its.seconds)
         others.add(its.digest)
-        bits = "equal" if plain == others else "differ" if len(plain) == 1 else PLAIN_DIFFER
-        yield {"bits": bits, **ratios.figures()}
+        yield {"bits": comparison(plain == others, len(plain) == 1), **ratios.figures()}
 
 
 def main() -> int:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 import workers
 from rows import report, settings
-from training import PLAIN_DIFFER
+from training import PLAIN_DIFFER, comparison
 from trainings import Train, Training, all_trainings
 
 import gpu
@@ -74,7 +74,7 @@ def compare(run: Train, device: torch.device, options: dict[str, Any]) -> dict[s
     if row["lowest"] == "none":
         row["bits"] = "not compared: out of budget in all of them"
     else:
-        row["bits"] = "equal" if same else "differ" if repeats else PLAIN_DIFFER
+        row["bits"] = comparison(same, repeats)
     return row
 
 
