@@ -21,9 +21,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "csrc/layout/greedy.h"
+#include "csrc/layout/placed.h"
 #include "csrc/offline/layout/free_blocks.h"
-#include "csrc/offline/layout/greedy.h"
-#include "csrc/offline/layout/placed.h"
 
 namespace recoup::detail {
 namespace {

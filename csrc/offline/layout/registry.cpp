@@ -4,20 +4,24 @@
 #include <stdexcept>
 
 #include "csrc/base/strings.h"
+#include "csrc/layout/greedy.h"
 #include "csrc/offline/layout/planner.h"
 
 namespace recoup {
 namespace detail {
 
-LayoutPlacement place_max_block(const LayoutInput& input);       // blocks.cpp
-LayoutPlacement place_binary_block(const LayoutInput& input);    // blocks.cpp
-LayoutPlacement place_multi_level(const LayoutInput& input);     // multi_level.cpp
-LayoutPlacement place_first_fit(const LayoutInput& input);       // online.cpp
-LayoutPlacement place_best_fit(const LayoutInput& input);        // online.cpp
-LayoutPlacement place_greedy_by_size(const LayoutInput& input);  // greedy.cpp
-LayoutPlacement place_by_search(const LayoutInput& input);       // search.cpp
+LayoutPlacement place_max_block(const LayoutInput& input);     // blocks.cpp
+LayoutPlacement place_binary_block(const LayoutInput& input);  // blocks.cpp
+LayoutPlacement place_multi_level(const LayoutInput& input);   // multi_level.cpp
+LayoutPlacement place_first_fit(const LayoutInput& input);     // online.cpp
+LayoutPlacement place_best_fit(const LayoutInput& input);      // online.cpp
+LayoutPlacement place_by_search(const LayoutInput& input);     // search.cpp
 
 namespace {
+
+LayoutPlacement place_greedy_by_size(const LayoutInput& input) {
+  return *place_in_order(input, order_by_size(input.items), {});
+}
 
 // Only the size, which plan_layout knows without a planner.
 LayoutPlacement place_nothing(const LayoutInput& input) {

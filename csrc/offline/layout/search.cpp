@@ -11,9 +11,9 @@
 #include <array>
 #include <numeric>
 
-#include "csrc/offline/layout/greedy.h"
-#include "csrc/offline/layout/search_orders.h"
-#include "csrc/offline/layout/tree_search.h"
+#include "csrc/layout/greedy.h"
+#include "csrc/layout/search_orders.h"
+#include "csrc/layout/tree_search.h"
 
 namespace recoup::detail {
 

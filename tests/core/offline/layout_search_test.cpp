@@ -5,7 +5,7 @@
 #include <limits>
 #include <numeric>
 
-#include "csrc/offline/layout/tree_search.h"
+#include "csrc/layout/tree_search.h"
 #include "recoup/offline/layout.h"
 #include "tests/core/support/layout_instances.h"
 #include "tests/core/support/seeds.h"

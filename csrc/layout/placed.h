@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "csrc/offline/layout/planner.h"
+#include "csrc/layout/items.h"
 
 namespace recoup::detail {
 

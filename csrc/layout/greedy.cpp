@@ -1,12 +1,12 @@
 // greedy-by-size: from large to small, each item at the lowest free place (Pisarchyk and Lee,
 // "Efficient Memory Management for Deep Neural Net Inference", 2020).
-#include "csrc/offline/layout/greedy.h"
+#include "csrc/layout/greedy.h"
 
 #include <algorithm>
 #include <numeric>
 #include <tuple>
 
-#include "csrc/offline/layout/placed.h"
+#include "csrc/layout/placed.h"
 
 namespace recoup::detail {
 
@@ -47,10 +47,6 @@ std::vector<std::uint32_t> order_by_size(std::span<const LayoutItem> items, Equa
     return std::tuple(-items[a].size, -width(a), a) < std::tuple(-items[b].size, -width(b), b);
   });
   return order;
-}
-
-LayoutPlacement place_greedy_by_size(const LayoutInput& input) {
-  return *place_in_order(input, order_by_size(input.items), {});
 }
 
 }  // namespace recoup::detail

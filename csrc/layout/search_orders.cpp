@@ -1,4 +1,4 @@
-#include "csrc/offline/layout/search_orders.h"
+#include "csrc/layout/search_orders.h"
 
 #include <algorithm>
 #include <bit>

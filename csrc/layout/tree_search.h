@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "csrc/offline/layout/infeasible_table.h"
-#include "csrc/offline/layout/planner.h"
+#include "csrc/layout/infeasible_table.h"
+#include "csrc/layout/items.h"
 
 namespace recoup::detail {
 
@@ -32,8 +32,12 @@ namespace recoup::detail {
 // alternative, because the items below it can be swapped with it; and a part that was found
 // infeasible is remembered.
 //
+// Where units at the high end are taken already, a section has less capacity than others. Then an
+// item may not be swapped with those below it, so the first of the two additional rules does not
+// hold, and is not used.
+//
 // The search has no recursion: each decision is a frame.
-class TreeSearch {
+class RECOUP_API TreeSearch {
  public:
   enum class Outcome : std::uint8_t { kFound, kInfeasible, kGaveUp };
 
@@ -43,8 +47,9 @@ class TreeSearch {
     Deadline deadline;
   };
 
-  // `items` must be sorted by `lower`.
-  TreeSearch(std::span<const LayoutItem> items, std::int32_t sections);
+  // `items` must be sorted by `lower`. `taken`: see LayoutInput.
+  TreeSearch(std::span<const LayoutItem> items, std::int32_t sections,
+             std::span<const Units> taken = {});
 
   // `order` holds every item once. Among candidates with equal floors it decides which is tried
   // first.
@@ -115,6 +120,8 @@ class TreeSearch {
 
   // The problem.
   std::vector<LayoutItem> items_;
+  std::vector<Units> taken_;                   // by section
+  bool uniform_ = true;                        // the capacity is the same in all sections
   std::vector<Item> twin_;                     // the previous identical item, or kNone
   std::vector<std::uint32_t> neighbors_from_;  // index into neighbors_
   std::vector<Item> neighbors_;                // items whose lifetimes overlap, for each item

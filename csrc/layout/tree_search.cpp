@@ -1,4 +1,4 @@
-#include "csrc/offline/layout/tree_search.h"
+#include "csrc/layout/tree_search.h"
 
 #include <algorithm>
 #include <limits>
@@ -13,8 +13,10 @@ std::size_t index(std::int32_t number) { return static_cast<std::size_t>(number)
 
 }  // namespace
 
-TreeSearch::TreeSearch(std::span<const LayoutItem> items, std::int32_t sections)
+TreeSearch::TreeSearch(std::span<const LayoutItem> items, std::int32_t sections,
+                       std::span<const Units> taken)
     : items_(items.begin(), items.end()),
+      taken_(taken.begin(), taken.end()),
       rank_(items.size()),
       floor_(items.size()),
       offset_(items.size()),
@@ -22,6 +24,8 @@ TreeSearch::TreeSearch(std::span<const LayoutItem> items, std::int32_t sections)
       end_(static_cast<std::size_t>(sections)),
       cover_(static_cast<std::size_t>(sections) + 1),
       fails_(static_cast<std::size_t>(sections)) {
+  uniform_ = taken_.empty();
+  taken_.resize(static_cast<std::size_t>(sections));
   const std::size_t count = items_.size();
   std::vector<std::vector<Item>> neighbors(count);
   twin_.assign(count, kNone);
@@ -143,7 +147,8 @@ void TreeSearch::choose_candidates(Frame& frame) const {
     frame.candidates = i + 1;
     const LayoutItem& item = items_[index(rows_[i].item)];
     const bool meets_all = item.lower < first_upper && last_lower < item.upper;
-    if (meets_all && rows_[i].floor == lowest && !rows_[i].waits() && !twin_is_first(rows_[i])) {
+    if (uniform_ && meets_all && rows_[i].floor == lowest && !rows_[i].waits() &&
+        !twin_is_first(rows_[i])) {
       frame.next = i;  // this candidate only
       return;
     }
@@ -300,7 +305,7 @@ bool TreeSearch::fits(std::uint32_t begin, std::int32_t lower, std::int32_t uppe
     for (std::int32_t s = std::max(item.lower, lower); s < last; ++s) {
       Units& end = end_[index(s)];
       end = std::max(end, rows_[i].floor) + item.size;
-      if (end > limits_.capacity) {
+      if (end > limits_.capacity - taken_[index(s)]) {
         ++fails_[index(s)];
         last_fail_ = s;
         return false;
@@ -326,7 +331,7 @@ bool TreeSearch::fits_last_fail(const Part& part, Item placed, Units offset) {
   for (const auto& [floor, size] : column_) {
     end = std::max(end, floor) + size;
   }
-  return end <= limits_.capacity;
+  return end <= limits_.capacity - taken_[index(last_fail_)];
 }
 
 // Splits the rows from `begin` on wherever no item crosses from one section to the next.

@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "csrc/offline/layout/planner.h"
+#include "csrc/layout/items.h"
 
 namespace recoup::detail {
 
@@ -26,7 +26,7 @@ struct Progress {
 // around a section where a run failed get their positions from another plain order, with some
 // noise, and all others keep theirs. The change is kept if the search then makes about as much
 // progress. So each moment gets an order of its own. These runs are short, and occasionally longer.
-class SearchOrders {
+class RECOUP_API SearchOrders {
  public:
   SearchOrders(const LayoutInput& input, std::uint64_t seed);
 
