@@ -24,6 +24,7 @@ struct Pool::Impl {
   FlatMap<BlockId> taken;  // offset -> block
   BlockId first;
   BlockId last;
+  PoolObserver* observer = nullptr;
 
   Block& at(BlockId id) { return blocks[id.index()]; }
   const Block& at(BlockId id) const { return blocks[id.index()]; }
@@ -153,6 +154,9 @@ BlockId Pool::Impl::take(Block& block) {
   block.owner = ValueId();
   taken.insert(block.offset, block.self);
   used += block.size;
+  if (observer != nullptr) {
+    observer->on_take(block.self, Bytes(block.size));
+  }
   return block.self;
 }
 
@@ -246,11 +250,14 @@ std::optional<BlockId> Pool::allocate_at(PoolOffset offset, Bytes wanted) {
   if (at + size > impl.capacity) {
     return std::nullopt;
   }
-  Block& block = impl.free_block_with(impl.at(impl.last), at);
-  const std::int64_t end = block.offset + block.size;
-  if (!block.free || at + size > end) {
+  const auto found = std::find_if(
+      impl.free_index.lower_bound(size, BySize()), impl.free_index.end(),
+      [&](const Block& each) { return each.offset <= at && at + size <= each.offset + each.size; });
+  if (found == impl.free_index.end()) {
     return std::nullopt;
   }
+  Block& block = *found;
+  const std::int64_t end = block.offset + block.size;
   const std::int64_t begin = block.offset;
   impl.free_index.erase(impl.free_index.iterator_to(block));
   block.offset = at;
@@ -268,10 +275,15 @@ std::optional<BlockId> Pool::allocate_at(PoolOffset offset, Bytes wanted) {
 void Pool::free(BlockId id) {
   Block& block = impl_->at(id);
   RECOUP_CHECK(block.live && !block.free, "block ", id.index(), " is freed twice");
+  if (impl_->observer != nullptr) {
+    impl_->observer->on_free(id);
+  }
   impl_->taken.erase(block.offset);
   impl_->used -= block.size;
   impl_->insert_free(block);
 }
+
+void Pool::set_observer(PoolObserver* observer) { impl_->observer = observer; }
 
 std::optional<BlockId> Pool::find(PoolOffset offset) const {
   return impl_->taken.find(offset.count());

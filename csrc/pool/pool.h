@@ -36,6 +36,14 @@ struct BlockView {
   ValueId owner;  // the value that set_owner() assigned; invalid for a new block
 };
 
+// Watches the blocks of a pool.
+class PoolObserver {
+ public:
+  virtual ~PoolObserver() = default;
+  virtual void on_take(BlockId block, Bytes size) = 0;
+  virtual void on_free(BlockId block) = 0;
+};
+
 class Pool {
  public:
   explicit Pool(const PoolOptions& options);
@@ -51,6 +59,9 @@ class Pool {
   std::optional<BlockId> allocate_at(PoolOffset offset, Bytes size);
   // Frees the block and merges it with free neighbors. A later block may reuse the id.
   void free(BlockId block);
+
+  // Null: no observer. It must outlive the pool or be reset to null.
+  void set_observer(PoolObserver* observer);
 
   // Moves the high end to `end`, or to that of the last block that is taken beyond.
   void set_end(PoolOffset end);

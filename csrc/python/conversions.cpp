@@ -85,6 +85,8 @@ py::dict dict_of(const Stats& stats) {
   RECOUP_FIELD(eviction_lists);
   RECOUP_FIELD(given_up_lists);
   RECOUP_FIELD(listed_evictions);
+  RECOUP_FIELD(planned_blocks);
+  RECOUP_FIELD(misplaced_blocks);
   RECOUP_FIELD(followed_steps);
   RECOUP_FIELD(followed_expected_ns);
   RECOUP_FIELD(followed_cost_ns);

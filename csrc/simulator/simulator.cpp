@@ -282,9 +282,19 @@ void Simulator::end_step(std::string_view name) {
 }
 
 void Simulator::take_recorded(const TracePlan& plan) {
-  if (engine_->context().victim_plan != nullptr) {
-    engine_->context().victim_plan->on_recorded(plan, trace_.evictions_of(plan));
+  VictimPlan* const planned = engine_->context().victim_plan;
+  if (planned == nullptr) {
+    return;
   }
+  TracePlanLists lists = trace_.lists_of(plan);
+  std::vector<TraceStart> starts(lists.starts.begin(), lists.starts.end());
+  for (TraceStart& start : starts) {
+    if (start.storage > 0) {  // the engine's number instead of the trace's
+      start.storage = storages_[start.storage - 1].index() + 1;
+    }
+  }
+  lists.starts = starts;
+  planned->on_recorded(plan, lists);
 }
 
 void Simulator::add_storage(StorageId id) {

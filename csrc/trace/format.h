@@ -17,7 +17,7 @@
 namespace recoup::detail {
 
 inline constexpr std::array<unsigned char, 8> kTraceMagic{0x89, 'r', 't', 'r', 'a', 'c', 'e', '\n'};
-inline constexpr std::uint32_t kTraceVersion = 13;
+inline constexpr std::uint32_t kTraceVersion = 14;
 inline constexpr std::size_t kFrameHeader = 12;
 inline constexpr std::uint32_t kMaxFrame = 64U << 20;
 

@@ -236,7 +236,27 @@ class TraceReader {
       evictions_.push_back(
           {.ops = ops, .op = op == 0 ? TraceEviction::kMoves : op - 1, .slot = index()});
     }
-    keep([&](TraceSink& sink) { sink.add_plan(plan, evictions_); });
+    blocks_.clear();
+    for (std::size_t left = count(); left > 0; --left) {
+      TraceBlock& block = blocks_.emplace_back();
+      block.ops = index();
+      block.evictions = index();
+      block.size = Bytes(natural());
+      block.at = Bytes(natural());
+      block.other = Bytes(natural());
+    }
+    starts_.clear();
+    for (std::size_t left = count(); left > 0; --left) {
+      TraceStart& start = starts_.emplace_back();
+      start.size = Bytes(natural());
+      start.op = index();
+      start.slot = index();
+      start.storage = index();
+      start.at = Bytes(natural());
+      start.other = Bytes(natural());
+    }
+    const TracePlanLists lists{.evictions = evictions_, .blocks = blocks_, .starts = starts_};
+    keep([&](TraceSink& sink) { sink.add_plan(plan, lists); });
   }
 
   void read_event(std::uint64_t tag) {
@@ -278,6 +298,8 @@ class TraceReader {
   std::vector<TraceOperand> operands_;
   std::vector<TraceFresh> fresh_;
   std::vector<TraceEviction> evictions_;
+  std::vector<TraceBlock> blocks_;
+  std::vector<TraceStart> starts_;
   std::vector<TracePart> parts_;
   std::vector<TracePartOperand> part_operands_;
 };

@@ -106,6 +106,23 @@ void TraceRecorder::add(EventKind kind, StorageId storage, Bytes size) {
   tell({.kind = kind, .index = storages_[storage.index()], .size = size});
 }
 
+// Blocks from before the step are named by the trace's numbers of storages. A storage that the
+// trace does not have is left out.
+void TraceRecorder::on_plan(const TracePlan& plan, const TracePlanLists& lists) {
+  std::vector<TraceStart> starts;
+  for (TraceStart start : lists.starts) {
+    if (start.storage > 0) {
+      const std::uint32_t number = get(storages_, start.storage - 1);
+      if (number == kNone) {
+        continue;
+      }
+      start.storage = number + 1;
+    }
+    starts.push_back(start);
+  }
+  sink_.add_plan(plan, {.evictions = lists.evictions, .blocks = lists.blocks, .starts = starts});
+}
+
 void TraceRecorder::on_step(std::string_view name) {
   if (times_ == Times::kOfSteps) {
     using Microseconds = std::chrono::microseconds;

@@ -58,9 +58,7 @@ class RECOUP_API TraceRecorder final : public Observer {
   void on_op_end(const OpRecord& record, std::span<const Operand> operands,
                  std::span<const StorageId> fresh) override;
   void on_op_failed(const KernelLimits& limits) override;
-  void on_plan(const TracePlan& plan, std::span<const TraceEviction> evictions) override {
-    sink_.add_plan(plan, evictions);
-  }
+  void on_plan(const TracePlan& plan, const TracePlanLists& lists) override;
 
  private:
   static constexpr std::uint32_t kNone = 0xffffffff;

@@ -18,7 +18,7 @@ void tell(const Trace& trace, TraceSink& sink) {
       sink.add_op(op, trace.operands_of(op), trace.fresh_of(op));
     } else if (event.kind == TraceEvent::Kind::kPlan) {
       const TracePlan& plan = trace.plans[event.index];
-      sink.add_plan(plan, trace.evictions_of(plan));
+      sink.add_plan(plan, trace.lists_of(plan));
     } else if (event.kind == TraceEvent::Kind::kParts) {
       const TraceListOp& op = trace.list_ops[event.index];
       sink.add_list_op(op, trace.parts_of(op), trace.operands_of(op));
@@ -43,11 +43,17 @@ void TraceBuilder::add_op(const TraceOp& op, std::span<const TraceOperand> opera
   trace_.ops.push_back(added);
 }
 
-void TraceBuilder::add_plan(const TracePlan& plan, std::span<const TraceEviction> evictions) {
+void TraceBuilder::add_plan(const TracePlan& plan, const TracePlanLists& lists) {
   TracePlan added = plan;
   added.first_eviction = static_cast<std::uint32_t>(trace_.evictions.size());
-  added.eviction_count = static_cast<std::uint32_t>(evictions.size());
-  trace_.evictions.insert(trace_.evictions.end(), evictions.begin(), evictions.end());
+  added.eviction_count = static_cast<std::uint32_t>(lists.evictions.size());
+  added.first_block = static_cast<std::uint32_t>(trace_.blocks.size());
+  added.block_count = static_cast<std::uint32_t>(lists.blocks.size());
+  added.first_start = static_cast<std::uint32_t>(trace_.starts.size());
+  added.start_count = static_cast<std::uint32_t>(lists.starts.size());
+  trace_.evictions.insert(trace_.evictions.end(), lists.evictions.begin(), lists.evictions.end());
+  trace_.blocks.insert(trace_.blocks.end(), lists.blocks.begin(), lists.blocks.end());
+  trace_.starts.insert(trace_.starts.end(), lists.starts.begin(), lists.starts.end());
   trace_.events.push_back({.kind = TraceEvent::Kind::kPlan,
                            .index = static_cast<std::uint32_t>(trace_.plans.size()),
                            .size = Bytes(0)});

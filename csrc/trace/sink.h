@@ -20,8 +20,8 @@ class RECOUP_API TraceSink {
   // first_operand and first_fresh of `op` are ignored.
   virtual void add_op(const TraceOp& op, std::span<const TraceOperand> operands,
                       std::span<const TraceFresh> fresh) = 0;
-  // first_eviction and eviction_count of `plan` are ignored.
-  virtual void add_plan(const TracePlan& plan, std::span<const TraceEviction> evictions) = 0;
+  // The indices and counts of `plan` are ignored.
+  virtual void add_plan(const TracePlan& plan, const TracePlanLists& lists) = 0;
   // first_part of `op` and first_operand of `parts` are ignored: `operands` has the operands of all
   // parts in sequence.
   virtual void add_list_op(const TraceListOp& op, std::span<const TracePart> parts,
@@ -43,7 +43,7 @@ class RECOUP_API TraceBuilder final : public TraceSink {
   }
   void add_op(const TraceOp& op, std::span<const TraceOperand> operands,
               std::span<const TraceFresh> fresh) override;
-  void add_plan(const TracePlan& plan, std::span<const TraceEviction> evictions) override;
+  void add_plan(const TracePlan& plan, const TracePlanLists& lists) override;
   void add_list_op(const TraceListOp& op, std::span<const TracePart> parts,
                    std::span<const TracePartOperand> operands) override;
   void add_event(const TraceEvent& event) override { trace_.events.push_back(event); }

@@ -30,7 +30,8 @@ class Parts {
       throw BadTrace(str_cat("of ", trace_.list_ops.size(), " ops on lists, only the first ",
                              list_ops_, " begin"));
     }
-    if (plans_ != trace_.plans.size() || evictions_ != trace_.evictions.size()) {
+    if (plans_ != trace_.plans.size() || evictions_ != trace_.evictions.size() ||
+        blocks_ != trace_.blocks.size() || starts_ != trace_.starts.size()) {
       throw BadTrace(
           str_cat("of ", trace_.plans.size(), " plans, only the first ", plans_, " take effect"));
     }
@@ -66,12 +67,16 @@ class Parts {
     }
     const TracePlan& plan = trace_.plans[index];
     if (plan.first_eviction != evictions_ ||
-        plan.eviction_count > trace_.evictions.size() - evictions_) {
-      throw BadTrace(str_cat("event ", at, ": evictions of plan ", index, " do not follow those of",
-                             " the previous plan"));
+        plan.eviction_count > trace_.evictions.size() - evictions_ || plan.first_block != blocks_ ||
+        plan.block_count > trace_.blocks.size() - blocks_ || plan.first_start != starts_ ||
+        plan.start_count > trace_.starts.size() - starts_) {
+      throw BadTrace(str_cat("event ", at, ": what plan ", index, " names does not follow what the",
+                             " previous plan names"));
     }
     ++plans_;
     evictions_ += plan.eviction_count;
+    blocks_ += plan.block_count;
+    starts_ += plan.start_count;
   }
 
   void check_list_op(std::size_t at, std::uint32_t index) {
@@ -100,6 +105,8 @@ class Parts {
   std::size_t part_operands_ = 0;
   std::size_t plans_ = 0;
   std::size_t evictions_ = 0;
+  std::size_t blocks_ = 0;
+  std::size_t starts_ = 0;
   std::size_t ops_ = 0;
   std::size_t operands_ = 0;
   std::size_t fresh_ = 0;

@@ -41,7 +41,7 @@ class TraceValidator final : public TraceSink {
   void add_kernel(std::span<const KernelStep> steps) override;
   void add_op(const TraceOp& op, std::span<const TraceOperand> operands,
               std::span<const TraceFresh> fresh) override;
-  void add_plan(const TracePlan& plan, std::span<const TraceEviction> evictions) override;
+  void add_plan(const TracePlan& plan, const TracePlanLists& lists) override;
   void add_list_op(const TraceListOp& op, std::span<const TracePart> parts,
                    std::span<const TracePartOperand> operands) override;
   void add_event(const TraceEvent& event) override;
@@ -91,6 +91,7 @@ class TraceValidator final : public TraceSink {
 
   [[noreturn]] void fail(const std::string& what) const;
   void check_size(Bytes size, Bytes most = kMostBytes) const;
+  void check_planned(Bytes size, PoolOffset at) const;
   void check_block_size(Bytes size) const;
   void check_count(std::uint64_t count, const char* what) const;
   void check_part(Bytes part, Bytes whole, const char* what) const;
@@ -129,6 +130,8 @@ class TraceValidator final : public TraceSink {
   std::uint64_t events_ = 0;
   std::uint64_t plans_ = 0;
   std::uint64_t evictions_ = 0;
+  std::uint64_t planned_blocks_ = 0;
+  Bytes alignment_{64};
   std::uint64_t list_ops_ = 0;
   std::uint64_t parts_ = 0;
   std::uint64_t part_operands_ = 0;

@@ -167,17 +167,34 @@ void TraceWriter::add_op(const TraceOp& op, std::span<const TraceOperand> operan
   end_record();
 }
 
-void TraceWriter::add_plan(const TracePlan& plan, std::span<const TraceEviction> evictions) {
+void TraceWriter::add_plan(const TracePlan& plan, const TracePlanLists& lists) {
   put(static_cast<std::uint64_t>(RecordTag::kPlan));
   put(plan.step);
   put(plan.listed ? kPlanListed : 0);
   put(natural(plan.budget.count()));
   put(natural(plan.expected.count()));
-  put(evictions.size());
-  for (const TraceEviction& eviction : evictions) {
+  put(lists.evictions.size());
+  for (const TraceEviction& eviction : lists.evictions) {
     put(eviction.ops);
     put(eviction.op == TraceEviction::kMoves ? 0 : eviction.op + std::uint64_t{1});
     put(eviction.slot);
+  }
+  put(lists.blocks.size());
+  for (const TraceBlock& block : lists.blocks) {
+    put(block.ops);
+    put(block.evictions);
+    put(natural(block.size.count()));
+    put(natural(block.at.count()));
+    put(natural(block.other.count()));
+  }
+  put(lists.starts.size());
+  for (const TraceStart& start : lists.starts) {
+    put(natural(start.size.count()));
+    put(start.op);
+    put(start.slot);
+    put(start.storage);
+    put(natural(start.at.count()));
+    put(natural(start.other.count()));
   }
   end_record();
 }

@@ -26,7 +26,7 @@ class TraceWriter final : public TraceSink {
   void add_kernel(std::span<const KernelStep> steps) override;
   void add_op(const TraceOp& op, std::span<const TraceOperand> operands,
               std::span<const TraceFresh> fresh) override;
-  void add_plan(const TracePlan& plan, std::span<const TraceEviction> evictions) override;
+  void add_plan(const TracePlan& plan, const TracePlanLists& lists) override;
   void add_list_op(const TraceListOp& op, std::span<const TracePart> parts,
                    std::span<const TracePartOperand> operands) override;
   void add_event(const TraceEvent& event) override;

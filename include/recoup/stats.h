@@ -86,6 +86,8 @@ struct Stats {
   // Number of times that an eviction list was set aside because steps cost more with it.
   std::int64_t given_up_lists = 0;
   std::int64_t listed_evictions = 0;  // evictions that an eviction list named
+  std::int64_t planned_blocks = 0;    // allocations at the offset that a plan named
+  std::int64_t misplaced_blocks = 0;  // other allocations in steps with planned offsets
   std::int64_t followed_steps = 0;  // steps that did exactly what their eviction list was made for
   std::int64_t followed_expected_ns = 0;  // planned cost of the replays and moves of followed steps
   std::int64_t followed_cost_ns = 0;      // actual cost of these replays and moves

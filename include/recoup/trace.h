@@ -119,6 +119,34 @@ struct TraceEviction {
   friend bool operator==(const TraceEviction&, const TraceEviction&) = default;
 };
 
+// The planned offset of a block that the step allocates.
+struct TraceBlock {
+  std::uint32_t ops = 0;        // number of ops of the step that have ended
+  std::uint32_t evictions = 0;  // number of entries of the eviction list before it
+  Bytes size{0};                // bytes, rounded up to the alignment
+  PoolOffset at{0};             // offset in the pool
+  PoolOffset other{0};          // offset if that range is not free; equal to `at`: there is none
+  friend bool operator==(const TraceBlock&, const TraceBlock&) = default;
+};
+
+// The planned offset of a block from before the step. What is in the block is 0 if unknown.
+struct TraceStart {
+  Bytes size{0};              // bytes, rounded up to the alignment
+  std::uint32_t op = 0;       // number of the op of the step's last run that made it, from 1
+  std::uint32_t slot = 0;     // which of the new storages of that op it is
+  std::uint32_t storage = 0;  // number of a storage that no op of that run made, from 1
+  PoolOffset at{0};           // offset in the pool
+  PoolOffset other{0};        // another offset at which it may lie; equal to `at`: there is none
+  friend bool operator==(const TraceStart&, const TraceStart&) = default;
+};
+
+// What a plan names, in the order of time.
+struct TracePlanLists {
+  std::span<const TraceEviction> evictions;  // the eviction list
+  std::span<const TraceBlock> blocks;        // empty: addresses are not planned
+  std::span<const TraceStart> starts;        // blocks from before the step
+};
+
 // A plan of policy "planned" for a step. It is in force from its place among the events.
 struct TracePlan {
   std::uint64_t step = 0;   // hash of what the step does; 0: no plan yet, at the start of the run
@@ -127,6 +155,10 @@ struct TracePlan {
   bool listed = false;      // whether it has an eviction list; otherwise the policy alone decides
   std::uint32_t first_eviction = 0;  // index into Trace::evictions
   std::uint32_t eviction_count = 0;  // number of entries of the list
+  std::uint32_t first_block = 0;     // index into Trace::blocks
+  std::uint32_t block_count = 0;     // number of blocks with a planned offset
+  std::uint32_t first_start = 0;     // index into Trace::starts
+  std::uint32_t start_count = 0;     // number of blocks from before the step
   friend bool operator==(const TracePlan&, const TracePlan&) = default;
 };
 
@@ -188,6 +220,8 @@ struct Trace {
   std::vector<TracePartOperand> part_operands;  // operands of parts
   std::vector<TracePlan> plans;                 // plans
   std::vector<TraceEviction> evictions;  // entries of eviction lists; in each list `ops` ascends
+  std::vector<TraceBlock> blocks;        // blocks of plans; in each plan `ops` ascends
+  std::vector<TraceStart> starts;        // blocks from before the steps of plans
   std::vector<TraceEvent> events;        // what happened, in order
   friend bool operator==(const Trace&, const Trace&) = default;
 
@@ -216,9 +250,11 @@ struct Trace {
                                                                      its.back().operand_count -
                                                                      its.front().first_operand);
   }
-  // The entries of the plan's eviction list.
-  [[nodiscard]] std::span<const TraceEviction> evictions_of(const TracePlan& plan) const {
-    return std::span(evictions).subspan(plan.first_eviction, plan.eviction_count);
+  // What the plan names.
+  [[nodiscard]] TracePlanLists lists_of(const TracePlan& plan) const {
+    return {.evictions = std::span(evictions).subspan(plan.first_eviction, plan.eviction_count),
+            .blocks = std::span(blocks).subspan(plan.first_block, plan.block_count),
+            .starts = std::span(starts).subspan(plan.first_start, plan.start_count)};
   }
 };
 

@@ -150,6 +150,10 @@ class Stats:
     """Number of times that an eviction list was set aside because steps cost more with it."""
     listed_evictions: int
     """Part of `evictions` that an eviction list had named."""
+    planned_blocks: int
+    """Blocks that were allocated at the address that a plan named."""
+    misplaced_blocks: int
+    """Blocks that were allocated elsewhere in steps whose plan names addresses."""
     followed_steps: int
     """Steps that ran exactly the ops for which a list was made."""
     followed_expected_ns: int
@@ -290,6 +294,8 @@ STATS_GROUPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "eviction_lists",
             "given_up_lists",
             "listed_evictions",
+            "planned_blocks",
+            "misplaced_blocks",
             "followed_steps",
             "followed_expected_ns",
             "followed_cost_ns",

@@ -159,6 +159,7 @@ class Engine final {
   void set_schedule(ScheduleHooks* schedule) { context_.schedule = schedule; }
   ScheduleRequests& schedule() { return schedule_; }
   // Null: no plan. It must outlive the engine.
+  void set_pool_observer(PoolObserver* observer) { context_.pool.set_observer(observer); }
   void set_victim_plan(VictimPlan* plan) { context_.victim_plan = plan; }
   void set_forecast(UseForecast* forecast) { context_.forecast = forecast; }
 

@@ -111,7 +111,7 @@ void Mover::place_low(StorageId id) {
   HeldStorage& storage = values_[id];
   const Value& value = context_.lineage[storage.current];
   if (storage.placed || value.recomputable() || !value.block.valid() || value.fixed > 0 ||
-      value.escaped) {
+      value.escaped || (context_.victim_plan != nullptr && context_.victim_plan->places())) {
     return;
   }
   storage.placed = true;
@@ -137,6 +137,80 @@ void Mover::place_low(StorageId id) {
   values_.free_bytes(before);
   ++context_.stats.moves;
   context_.stats.moved_bytes += value.size.count();
+}
+
+// Each block goes to its place as soon as that is free. If none is, a block that is in the way goes
+// to any other place first. Blocks whose place is taken by one that must not move stay.
+void Mover::arrange(std::span<const Move> moves) {
+  const Timer timer(context_.stats.move_ns);
+  std::vector<Move> left(moves.begin(), moves.end());
+  std::erase_if(left, [this](const Move& move) {
+    return !movable(pool_.owner(move.block)) || move.to + pool_.size(move.block) > pool_.capacity();
+  });
+  bool refused = false;  // disowning a storage that refused may have freed others of these blocks
+  const auto go = [&](const Move& move) {
+    refused |= pool_.offset(move.block) != move.to && !move_all({&move, 1});
+  };
+  while (!left.empty() && !refused) {
+    const std::size_t before = left.size();
+    std::erase_if(left, [&](const Move& move) {
+      const bool is_free = !refused && in_the_way(move).empty();
+      if (is_free) {
+        go(move);
+      }
+      return is_free;
+    });
+    if (left.size() == before && !refused) {
+      const auto next =
+          std::find_if(left.begin(), left.end(), [&](const Move& move) { return clear_for(move); });
+      if (next == left.end()) {
+        return;
+      }
+      go(*next);
+      left.erase(next);
+    }
+  }
+}
+
+// The blocks in the range to which a block is to move, except that one.
+std::vector<BlockId> Mover::in_the_way(const Move& move) const {
+  const PoolOffset end = move.to + pool_.size(move.block);
+  std::vector<BlockId> found;
+  for (BlockId id = pool_.first(); id.valid() && pool_.offset(id) < end; id = pool_.next(id)) {
+    const BlockView block = pool_.view(id);
+    if (!block.free && id != move.block && block.offset + block.size > move.to) {
+      found.push_back(id);
+    }
+  }
+  return found;
+}
+
+// Moves other blocks out of the range to which a block is to move. False: one of them stays.
+bool Mover::clear_for(const Move& move) {
+  const PoolOffset end = move.to + pool_.size(move.block);
+  const std::vector<BlockId> others = in_the_way(move);
+  return std::all_of(others.begin(), others.end(), [&](BlockId other) {
+    const BlockView block = pool_.view(other);
+    const std::optional<PoolOffset> to =
+        movable(block.owner) ? free_outside(block.size, move.to, end) : std::nullopt;
+    const Move away[] = {{.block = other, .to = to.value_or(Bytes(0))}};
+    return to && move_all(away);
+  });
+}
+
+// The lowest free range of `size` bytes outside [begin, end).
+std::optional<PoolOffset> Mover::free_outside(Bytes size, PoolOffset begin, PoolOffset end) const {
+  for (const BlockId id : pool_.free_blocks()) {
+    const BlockView hole = pool_.view(id);
+    const PoolOffset hole_end = hole.offset + hole.size;
+    if (hole.offset + size <= std::min(hole_end, begin)) {
+      return hole.offset;
+    }
+    if (const PoolOffset above = std::max(hole.offset, end); above + size <= hole_end) {
+      return above;
+    }
+  }
+  return std::nullopt;
 }
 
 // Moves each block into the tightest free block or, if it fits into none, by the size of an

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "csrc/engine/base/reclaimer.h"
 #include "csrc/engine/state/context.h"
@@ -31,6 +32,8 @@ class Mover final : public Reclaimer {
   BlockId relocate(StorageId id, BlockId to);
   // Moves a non-recomputable value that is written repeatedly to the low end, once per storage.
   void place_low(StorageId id);
+  // Moves blocks to these places, as far as that is possible. Places do not overlap.
+  void arrange(std::span<const Move> moves);
   // TestAids::shake: moves every movable block to another place, if there is room.
   void move_everything();
 
@@ -44,6 +47,10 @@ class Mover final : public Reclaimer {
   bool do_moves(const Compaction& plan);
   bool move_all(std::span<const Move> moves);
   [[nodiscard]] std::optional<PoolOffset> another_place(BlockId id, Zone zone);
+  [[nodiscard]] std::vector<BlockId> in_the_way(const Move& move) const;
+  [[nodiscard]] bool clear_for(const Move& move);
+  [[nodiscard]] std::optional<PoolOffset> free_outside(Bytes size, PoolOffset begin,
+                                                       PoolOffset end) const;
   void poison_old(PoolOffset from, PoolOffset to, Bytes size);
 
   Context& context_;

@@ -45,14 +45,17 @@ Values::KernelBlock Room::take_block(Bytes nbytes, std::optional<PoolOffset> at)
     disturber_.before_allocation(size);
   }
   std::optional<BlockId> block = at ? std::nullopt : handover_.take(nbytes);
+  const std::int64_t evictions = stats.evictions;
   if (!block) {
     context_.end_pool();
+  }
+  if (!block && !at && context_.victim_plan != nullptr && context_.victim_plan->places()) {
+    block = take_planned(size);
   }
   if (!block && context_.shortfall(size) <= Bytes(0)) {
     block = at ? pool_.allocate_at(*at, size) : find_block(size);
     RECOUP_CHECK(block || !at, "something is in the way");
   }
-  const std::int64_t evictions = stats.evictions;
   if (!block) {
     leave_beyond();
     make_room(size);
@@ -73,6 +76,37 @@ Values::KernelBlock Room::take_block(Bytes nbytes, std::optional<PoolOffset> at)
   context_.count_peak();
   RECOUP_CHECK(context_.charged() <= context_.budget);
   return taken;
+}
+
+// Allocates the block where the running step's plan says, after the evictions that precede it.
+// nullopt: the plan does not say, or something is in the way.
+std::optional<BlockId> Room::take_planned(Bytes size) {
+  VictimPlan& plan = *context_.victim_plan;
+  const std::optional<PlannedPlace> place = plan.begin_block(size);
+  if (!place) {
+    return std::nullopt;
+  }
+  const auto timed = [this](const auto& measure) {
+    const auto start = SteadyClock::now();
+    measure();
+    context_.room_time += SteadyClock::now() - start;
+  };
+  if (const std::vector<Move> moves = plan.take_arrangement(); !moves.empty()) {
+    timed([&] { mover_.arrange(moves); });
+  }
+  for (ValueId victim = plan.victim_before_block(); victim.valid();
+       victim = plan.victim_before_block()) {
+    timed([&] { evictor_.evict(victim); });
+  }
+  std::optional<BlockId> block;
+  if (context_.shortfall(size) <= Bytes(0)) {
+    block = pool_.allocate_at(place->at, size);
+    if (!block && place->other != place->at) {
+      block = pool_.allocate_at(place->other, size);
+    }
+  }
+  plan.end_block(block.has_value());
+  return block;
 }
 
 std::optional<BlockId> Room::find_block(Bytes size) {

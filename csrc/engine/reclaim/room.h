@@ -91,6 +91,7 @@ class Room {
     Offer offer;
   };
 
+  std::optional<BlockId> take_planned(Bytes size);
   std::optional<BlockId> find_block(Bytes size);  // some calls are timed
   // The room that an allocation lacks.
   struct Need {

@@ -28,35 +28,27 @@ std::span<const EvictionList::Entry> EvictionList::at(std::uint32_t ops) const {
   return std::span(entries_).subspan(first_[ops], first_[ops + 1] - first_[ops]);
 }
 
-// Invalid if the victim is not a candidate.
-ValueId EvictionList::candidate(const Made& victim, const Engine& engine, const StepLog& step) {
-  const std::span<const ValueTicket> made = step.made_by(victim.op);
-  if (victim.slot >= made.size()) {
-    return {};
-  }
-  const ValueTicket& ticket = made[victim.slot];
-  const bool can_go = engine.values().holds(ticket) &&
-                      engine.value(ticket.value).candidate_index != Value::kNotCandidate;
-  return can_go ? ticket.value : ValueId();
+std::int64_t EvictionList::moves() const {
+  return std::count_if(entries_.begin(), entries_.end(),
+                       [](const Entry& each) { return each.victim.op == kMoves; });
 }
 
-ValueId EvictionList::next(const Engine& engine, const StepLog& step) const {
+ValueId EvictionList::next(const StepLog& step) const {
   for (const Entry& entry : at(step.op_count())) {
-    if (const ValueId victim = candidate(entry.victim, engine, step); victim.valid()) {
+    if (const ValueId victim = step.candidate(entry.victim); victim.valid()) {
       return victim;
     }
   }
   return {};
 }
 
-bool EvictionList::moves_next(const Engine& engine, const StepLog& step,
-                              std::uint32_t moves) const {
+bool EvictionList::moves_next(const StepLog& step, std::uint32_t moves) const {
   for (const Entry& entry : at(step.op_count())) {
     if (entry.victim.op == kMoves) {
       if (entry.victim.slot >= moves) {
         return true;
       }
-    } else if (candidate(entry.victim, engine, step).valid()) {
+    } else if (step.candidate(entry.victim).valid()) {
       return false;
     }
   }

@@ -28,20 +28,18 @@ class EvictionList {
 
   [[nodiscard]] std::span<const Entry> entries() const { return entries_; }
   [[nodiscard]] std::size_t size() const { return entries_.size(); }
+  // Number of entries that stand for moves.
+  [[nodiscard]] std::int64_t moves() const;
   [[nodiscard]] std::span<const Entry> at(std::uint32_t ops) const;
   // The first value that the list names now and that is a candidate; invalid if there is none.
-  [[nodiscard]] ValueId next(const Engine& engine, const StepLog& step) const;
+  [[nodiscard]] ValueId next(const StepLog& step) const;
   // Whether the list names moves before that value, if room was made by moves `moves` times during
   // the running op.
-  [[nodiscard]] bool moves_next(const Engine& engine, const StepLog& step,
-                                std::uint32_t moves) const;
+  [[nodiscard]] bool moves_next(const StepLog& step, std::uint32_t moves) const;
   friend bool operator==(const EvictionList&, const EvictionList&) = default;
 
  private:
   static constexpr std::uint32_t kMoves = TraceEviction::kMoves;
-
-  [[nodiscard]] static ValueId candidate(const Made& victim, const Engine& engine,
-                                         const StepLog& step);
 
   std::vector<Entry> entries_;
   std::vector<std::uint32_t> first_;  // index of the first entry, by ops

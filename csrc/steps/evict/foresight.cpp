@@ -5,6 +5,8 @@
 #include <system_error>
 #include <utility>
 
+#include "csrc/steps/evict/plan_record.h"
+
 namespace recoup::detail {
 namespace {
 
@@ -41,6 +43,7 @@ void Foresight::follow() {
   following_ = agreeing();
   if (log().op_count() == 0) {
     followed_all_ = following_ != nullptr && following_->evictions;
+    arranged_ = followed_all_ && following_->hash == in_place_;
   } else if (following_ != before) {
     followed_all_ = false;
   }
@@ -65,19 +68,52 @@ Foresight::KnownStep* Foresight::agreeing() {
 }
 
 ValueId Foresight::next() const {
-  return following_ != nullptr && following_->evictions
-             ? following_->evictions->list.next(engine_, log())
-             : ValueId();
+  return following_ != nullptr && following_->evictions ? following_->evictions->list.next(log())
+                                                        : ValueId();
 }
 
 // Moves that were cheap when the list was verified may be expensive in the current state of the
 // pool.
 std::optional<Nanoseconds> Foresight::moves_next() const {
   if (following_ == nullptr || !following_->evictions ||
-      !following_->evictions->list.moves_next(engine_, log(), moves_)) {
+      !following_->evictions->list.moves_next(log(), moves_)) {
     return std::nullopt;
   }
   return following_->evictions->expected.total / kMostMoved;
+}
+
+// Only from the beginning of a step, because blocks that are allocated otherwise are in the way. In
+// another budget the plan's evictions may be unnecessary, and are not only made when memory is
+// short.
+bool Foresight::places() const {
+  return followed_all_ && !following_->evictions->blocks.empty() && engine_.budget() == budget_;
+}
+
+std::optional<PlannedPlace> Foresight::begin_block(Bytes size) {
+  const auto place = follower_.begin_block(following_->evictions->blocks, log(), size);
+  counts_.misplaced_blocks += place ? 0 : 1;
+  as_planned_ &= place.has_value();
+  return place;
+}
+
+ValueId Foresight::victim_before_block() {
+  return follower_.victim(following_->evictions->list, log());
+}
+
+// Operands of the running op must not move, so the first ops are tried one after another.
+std::vector<Move> Foresight::take_arrangement() {
+  if (arranged_ || log().op_count() >= kFirstOps) {
+    return {};
+  }
+  std::vector<Move> moves = arrangement(following_->evictions->blocks, engine_, log());
+  arranged_ = moves.empty();
+  as_planned_ &= moves.empty();
+  return moves;
+}
+
+void Foresight::end_block(bool as_planned) {
+  ++(as_planned ? counts_.planned_blocks : counts_.misplaced_blocks);
+  as_planned_ &= as_planned;
 }
 
 void Foresight::on_op_end(const OpRecord& record, std::span<const Operand> operands,
@@ -106,6 +142,8 @@ void Foresight::add_to(Stats& stats) const {
   stats.eviction_lists += counts_.eviction_lists;
   stats.given_up_lists += counts_.given_up_lists;
   stats.listed_evictions += counts_.listed_evictions;
+  stats.planned_blocks += counts_.planned_blocks;
+  stats.misplaced_blocks += counts_.misplaced_blocks;
   stats.followed_steps += counts_.followed_steps;
   stats.followed_expected_ns += counts_.followed_expected_ns;
   stats.followed_cost_ns += counts_.followed_cost_ns;
@@ -134,6 +172,7 @@ void Foresight::begin_step() {
   forget_step();
   cost_before_ = cost();
   plans_before_ = engine_.search_work().plans;
+  move_searches_ = 0;
   if (engine_.budget() != budget_) {
     budget_ = engine_.budget();
     thread_.cancel();
@@ -145,6 +184,9 @@ void Foresight::begin_step() {
       step->with_list.clear();
       step->by_policy.clear();
       step->aside.reset();
+      if (step->evictions) {
+        step->evictions->blocks = {};
+      }
     }
   }
   if (!given_up() && worth_recording()) {
@@ -156,6 +198,9 @@ void Foresight::begin_step() {
 void Foresight::forget_step() {
   costs_.clear();
   moves_ = 0;
+  follower_.begin_step();
+  arranged_ = false;
+  as_planned_ = true;
   following_ = nullptr;
   followed_all_ = false;
   list_used_ = false;
@@ -189,6 +234,7 @@ void Foresight::end_step() {
   set({});
   ++fruitless_;
   const StepHash hash = log().hash();
+  in_place_ = followed_all_ && as_planned_ ? hash : 0;
   if (given_up() || hashes().empty() || engine_.budget() != budget_) {
     last_ = 0;
     return;
@@ -210,7 +256,9 @@ void Foresight::end_step() {
   }
   const bool repeats = last_ == hash;
   last_ = hash;
-  if (step != nullptr && step->again && recorder_ != nullptr) {
+  // Addresses are planned only for a step that repeats at once.
+  const bool keeps_places = step != nullptr && step->evictions && !step->evictions->blocks.empty();
+  if (step != nullptr && step->again && recorder_ != nullptr && (repeats || !keeps_places)) {
     plan(*step, repeats);
   }
 }
@@ -277,7 +325,7 @@ void Foresight::adopt() {
 // Whether the list is in use, or was set aside because it costs more than the policy.
 bool Foresight::is_known(const KnownStep& step, const std::optional<StepEvictions>& found) {
   const auto is_same = [&](const std::optional<StepEvictions>& known) {
-    return known && found && known->list == found->list;
+    return known && found && known->list == found->list && known->blocks == found->blocks;
   };
   return is_same(step.evictions) || is_same(step.aside);
 }
@@ -292,6 +340,7 @@ void Foresight::put(KnownStep& step, std::optional<StepEvictions> evictions) {
   step.again = false;
   step.in_work = thread_.busy();
   step.evictions = std::move(evictions);
+  in_place_ = 0;
   step.excess = 0;
   step.debt = 0;
   step.with_list.clear();
@@ -306,34 +355,22 @@ void Foresight::tell(const KnownStep& step) {
   if (engine_.context().observer == nullptr) {
     return;
   }
-  std::vector<TraceEviction> evictions;
-  if (step.evictions) {
-    for (const EvictionList::Entry& entry : step.evictions->list.entries()) {
-      evictions.push_back({.ops = entry.ops, .op = entry.victim.op, .slot = entry.victim.slot});
-    }
-  }
+  const PlanRecord record(step.evictions ? *step.evictions : StepEvictions());
   engine_.context().observer->on_plan(
       {.step = step.hash,
        .budget = budget_,
        .expected = step.evictions ? step.evictions->expected.total : Nanoseconds(0),
        .listed = step.evictions.has_value()},
-      evictions);
+      record.lists());
 }
 
-void Foresight::on_recorded(const TracePlan& plan, std::span<const TraceEviction> evictions) {
+void Foresight::on_recorded(const TracePlan& plan, const TracePlanLists& lists) {
   if (!settings_.recorded || plan.budget != budget_) {
     return;
   }
   recorded_ = {.hash = plan.step, .evictions = std::nullopt};
   if (plan.listed) {
-    std::vector<EvictionList::Entry> entries;
-    for (const TraceEviction& each : evictions) {
-      entries.push_back({.ops = each.ops, .victim = {.op = each.op, .slot = each.slot}});
-    }
-    recorded_->evictions = {
-        .list = EvictionList(std::move(entries)),
-        .expected = {.total = plan.expected, .replays = {}, .others = plan.expected},
-        .by_policy = std::nullopt};
+    recorded_->evictions = PlanRecord::read(lists, plan.expected);
   }
 }
 

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "csrc/steps/evict/block_follower.h"
 #include "csrc/steps/evict/planner_thread.h"
 #include "csrc/steps/track/step_tracker.h"
 #include "recoup/api.h"
@@ -92,8 +93,16 @@ class RECOUP_API Foresight final : public StepTracker, public VictimPlan {
   // VictimPlan.
   [[nodiscard]] ValueId next() const override;
   [[nodiscard]] std::optional<Nanoseconds> moves_next() const override;
-  void on_room_by_moves() override { ++moves_; }
-  void on_recorded(const TracePlan& plan, std::span<const TraceEviction> evictions) override;
+  void on_room_by_moves() override {
+    ++moves_;
+    ++move_searches_;
+  }
+  void on_recorded(const TracePlan& plan, const TracePlanLists& lists) override;
+  [[nodiscard]] bool places() const override;
+  [[nodiscard]] std::optional<PlannedPlace> begin_block(Bytes size) override;
+  [[nodiscard]] ValueId victim_before_block() override;
+  [[nodiscard]] std::vector<Move> take_arrangement() override;
+  void end_block(bool as_planned) override;
   [[nodiscard]] bool disturbs() const override { return thread_.working(); }
   void add_to(Stats& stats) const override;
 
@@ -103,7 +112,7 @@ class RECOUP_API Foresight final : public StepTracker, public VictimPlan {
                  std::span<const StorageId> fresh) override;
   void on_evict(ValueId value) override;
   void on_step(std::string_view name) override;
-  void on_plan(const TracePlan& /*plan*/, std::span<const TraceEviction> /*evictions*/) override {}
+  void on_plan(const TracePlan& /*plan*/, const TracePlanLists& /*lists*/) override {}
 
  private:
   static constexpr std::size_t kMostKnown = 8;
@@ -111,6 +120,9 @@ class RECOUP_API Foresight final : public StepTracker, public VictimPlan {
   // After this number of steps without a new plan, only one step in kFruitless is recorded. A
   // prime, so that the period differs from that of alternating steps.
   static constexpr std::int64_t kFruitless = 17;
+  // Number of ops at the start of a step in which blocks from before it are brought to their
+  // places.
+  static constexpr std::uint32_t kFirstOps = 8;
 
   void begin_step();
   void end_step();
@@ -155,18 +167,23 @@ class RECOUP_API Foresight final : public StepTracker, public VictimPlan {
   KnownSteps known_;
   std::vector<StepHash> seen_;  // hashes of steps that are not known yet
   std::int64_t fruitless_ = 0;  // steps since a plan was made or requested
+  StepHash in_place_ = 0;       // hash of the last step if its blocks all lie as planned; else 0
   StepHash last_ = 0;           // hash of the last step; 0: it was given up
   Stats counts_;                // the counters that add_to() adds
 
   // State of the running step.
   std::vector<Nanoseconds> costs_;  // costs of its ops
   std::uint32_t moves_ = 0;  // number of times that room was made by moves during the running op
-  bool begun_ = false;       // an op has run
+  BlockFollower follower_;
+  bool arranged_ = false;   // blocks from before the step lie where the plan says
+  bool as_planned_ = true;  // no block had to be moved or was allocated elsewhere
+  bool begun_ = false;      // an op has run
   KnownStep* following_ = nullptr;
   bool followed_all_ = false;  // the same list has been used since the step began
   bool list_used_ = false;     // a list has been used since the step began
   Nanoseconds cost_before_{0};
   std::int64_t plans_before_ = 0;
+  std::int64_t move_searches_ = 0;  // number of times that room was made by moves
   std::unique_ptr<StepRecorder> recorder_;
   std::optional<PlannerThread::Found> recorded_;  // used from the next op
   PlannerThread thread_;

@@ -18,9 +18,6 @@ constexpr double kMostExcess = 0.1;
 // cost kSlower times that of the policy's last steps.
 constexpr double kMostDebt = 3;
 constexpr double kSlower = 1.02;
-// Price of one plan of the policy, as measured in steps of GPT-2: 2.2 ms for 2,217 plans. A price
-// and no measurement, so that a simulation decides as the run does.
-constexpr Nanoseconds kPlan{1000};
 
 }  // namespace
 
@@ -42,7 +39,8 @@ std::optional<double> Foresight::RecentCosts::median() const {
 }
 
 double Foresight::search_cost() const {
-  return static_cast<double>((engine_.search_work().plans - plans_before_) * kPlan.count());
+  return static_cast<double>(
+      search_price(engine_.search_work().plans - plans_before_, move_searches_).count());
 }
 
 double Foresight::op_cost() const {
@@ -77,7 +75,10 @@ void Foresight::watch_list(KnownStep& step, double cost) {
   const double ops = op_cost();
   const double all = cost + search_cost();
   step.with_list.add(all / std::max(1.0, ops));
-  if (const std::optional<double> by_policy = policy_cost(step)) {
+  if (std::optional<double> by_policy = policy_cost(step)) {
+    if (!step.evictions->blocks.empty()) {
+      *by_policy += kMoreWithPlaces;
+    }
     step.debt = std::max(0.0, step.debt + all - *by_policy * ops);
     const bool slower = step.with_list.enough() && *step.with_list.median() > kSlower * *by_policy;
     if (slower || step.debt > kMostDebt * *by_policy * ops) {

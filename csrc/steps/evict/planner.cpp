@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "csrc/steps/evict/block_planner.h"
 #include "csrc/steps/evict/score_search.h"
 #include "csrc/steps/evict/step_trial.h"
 
@@ -14,12 +15,15 @@ namespace {
 
 // A list must cost at most this share of what the policy alone costs.
 constexpr double kWorthIt = 0.995;
-// Number of candidates that are taken from the end of a search's trail, where the best ones are.
-constexpr std::size_t kOfSearch = 4;
 // Evictions that a list leaves to the policy are recorded in it, because the policy may decide
 // otherwise if costs change a little. This is undone if it raises the cost by more than one part in
 // kAsGood.
 constexpr std::int64_t kAsGood = 500;
+// The search for scores in each smaller budget has one part in this of the work.
+constexpr std::int64_t kSmallerBudgets = 4;
+// With planned addresses, lists are not searched if the step costs at most this multiple of what it
+// costs without regard to addresses.
+constexpr double kAsGoodWithPlaces = 1.03;
 // Budgets, relative to the actual one, in which lists are made. A list for a smaller budget leaves
 // room for fragmentation.
 constexpr std::array kShares = {1.0, 0.97, 0.94};
@@ -27,7 +31,7 @@ constexpr std::array kShares = {1.0, 0.97, 0.94};
 class StepPlanner {
  public:
   StepPlanner(const RecordedStep& step, std::int64_t work, const std::atomic<bool>* stop)
-      : trial_(step, stop), work_(work) {}
+      : trial_(step, stop), blocks_(trial_, stop), work_(work) {}
 
   std::optional<StepEvictions> plan(const EvictionList& before,
                                     const std::function<void(const StepEvictions&)>& on_first) {
@@ -49,11 +53,42 @@ class StepPlanner {
     }
     ScoreSearch by_bytes(trial_, Addresses::kIgnored, work_ / 2);
     const std::vector<ScoreSearch::Found> trail = by_bytes.run({});
-    const auto best = std::span(trail).last(std::min(kOfSearch, trail.size()));
+    const std::span<const ScoreSearch::Found> best = ScoreSearch::best_of(trail);
+    std::optional<BlockPlanner::Found> placed =
+        blocks_.plan(best, work_ / kSmallerBudgets, trial_.limits().most);
+    const double least = best.empty() ? 0 : best.back().cost;
+    if (!placed || in_ns(placed->result.cost) > kAsGoodWithPlaces * least) {
+      search_lists(by_bytes, best);
+    }
+    const TrialResult& other = found_ || !fits ? best_ : by_policy;
+    const double most =
+        in_ns(other.cost + other.searches) + kMoreWithPlaces * in_ns(trial_.plain_cost());
+    if (placed && in_ns(placed->result.cost) <= most) {
+      return StepEvictions{.list = placed->result.done,
+                           .blocks = std::move(placed->plan),
+                           .expected = cost_of(placed->result),
+                           .by_policy = fits ? std::optional(cost_of(by_policy)) : std::nullopt};
+    }
+    if (!found_ || (fits && in_ns(best_.cost) > kWorthIt * in_ns(by_policy.cost))) {
+      return own;
+    }
+    return StepEvictions{
+        .list = std::move(best_list_),
+        .blocks = {},
+        .expected = cost_of(best_),
+        .by_policy = fits ? std::optional(cost_of(by_policy)) : std::nullopt,
+    };
+  }
+
+ private:
+  [[nodiscard]] static double in_ns(Nanoseconds cost) { return static_cast<double>(cost.count()); }
+
+  // Tries lists that are made with addresses or in smaller budgets, starting from those of `best`,
+  // which are made without.
+  void search_lists(ScoreSearch& by_bytes, std::span<const ScoreSearch::Found> best) {
     ScoreSearch by_addresses(trial_, Addresses::kRecorded, work_ / 2);
     const std::vector<ScoreSearch::Found> better = by_addresses.run(best);
-    for (const ScoreSearch::Found& found :
-         std::span(better).last(std::min(kOfSearch, better.size()))) {
+    for (const ScoreSearch::Found& found : ScoreSearch::best_of(better)) {
       try_score(found.score, 1.0);
     }
     for (const double share : kShares) {
@@ -64,18 +99,8 @@ class StepPlanner {
         try_score(by_bytes.best_of_portfolio(part(share)).score, share);
       }
     }
-    const double limit = kWorthIt * static_cast<double>(by_policy.cost.count());
-    if (!found_ || (fits && static_cast<double>(best_.cost.count()) > limit)) {
-      return own;
-    }
-    return StepEvictions{
-        .list = std::move(best_list_),
-        .expected = cost_of(best_),
-        .by_policy = fits ? std::optional(cost_of(by_policy)) : std::nullopt,
-    };
   }
 
- private:
   [[nodiscard]] Bytes part(double share) const {
     return Bytes(static_cast<std::int64_t>(share * static_cast<double>(trial_.budget().count())));
   }
@@ -91,8 +116,10 @@ class StepPlanner {
     if (!listed.fits) {
       return std::nullopt;
     }
-    return StepEvictions{
-        .list = by_policy.done, .expected = cost_of(listed), .by_policy = cost_of(by_policy)};
+    return StepEvictions{.list = by_policy.done,
+                         .blocks = {},
+                         .expected = cost_of(listed),
+                         .by_policy = cost_of(by_policy)};
   }
 
   void try_score(const StepScore& score, double share) {
@@ -136,6 +163,7 @@ class StepPlanner {
   }
 
   StepTrial trial_;
+  BlockPlanner blocks_;
   const std::int64_t work_;
   std::vector<EvictionList> tried_;
   bool found_ = false;

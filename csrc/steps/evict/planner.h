@@ -9,6 +9,7 @@
 #include "csrc/steps/evict/cancelled.h"
 #include "csrc/steps/evict/eviction_list.h"
 #include "csrc/steps/evict/recorded_step.h"
+#include "csrc/steps/place/block_plan.h"
 #include "csrc/steps/track/step_cost.h"
 
 namespace recoup::detail {
@@ -16,6 +17,7 @@ namespace recoup::detail {
 // A list of evictions. The engine's policy decides where the list names no victim.
 struct StepEvictions {
   EvictionList list;
+  BlockPlan blocks;  // empty: addresses are not planned
   StepCost expected;
   // Cost without the list; nullopt: the step does not fit without it.
   std::optional<StepCost> by_policy;

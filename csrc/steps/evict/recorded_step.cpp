@@ -6,22 +6,6 @@
 
 namespace recoup::detail {
 
-namespace {
-
-// Storages that an op made differ from step to step; other storages stay the same.
-BlockKind kind_of(const BlockView& block, StorageId storage, const std::optional<Made>& maker) {
-  BlockKind kind{.size = block.size.count()};
-  if (maker) {
-    kind.op = maker->op + std::int64_t{1};
-    kind.slot = maker->slot;
-  } else if (storage.valid()) {
-    kind.storage = storage.index() + std::int64_t{1};
-  }
-  return kind;
-}
-
-}  // namespace
-
 StepRecorder::StepRecorder(const Engine& engine, const StepLog& log) : engine_(engine), log_(log) {
   const Pool& pool = engine.pool();
   step_.options = engine.options();
@@ -45,8 +29,10 @@ void StepRecorder::add_block(BlockId id, const BlockView& block) {
   recorder_.on_allocate(id, block.size);
   const StorageId storage = engine_.storage_in(id);
   step_.pool.blocks.emplace_back(place_of(block, storage));
-  blocks_.push_back(
-      kind_of(block, storage, storage.valid() ? log_.maker_in_last_step(storage) : std::nullopt));
+  step_.blocks.push_back(
+      {.kind = BlockKind::of(block.size, storage,
+                             storage.valid() ? log_.maker_in_last_step(storage) : std::nullopt),
+       .fixed = is_fixed(block)});
   if (storage.valid()) {
     const Bytes nbytes = engine_.value(engine_.current(storage)).nbytes;
     recorder_.on_adopt({.block = id, .nbytes = nbytes}, storage);
@@ -78,6 +64,10 @@ void StepRecorder::add_storage(StorageId id, const HeldStorage& storage) {
   }
 }
 
+bool StepRecorder::is_fixed(const BlockView& block) const {
+  return !block.owner.valid() || !engine_.value(block.owner).movable();
+}
+
 StartingPool::Place StepRecorder::place_of(const BlockView& block, StorageId storage) const {
   return {.offset = block.offset,
           .size = block.size,
@@ -90,13 +80,14 @@ StartingPool StepRecorder::pool_at_end() const {
   for (BlockId id = pool.first(); id.valid(); id = pool.next(id)) {
     if (const BlockView block = pool.view(id); !block.free) {
       const StorageId storage = engine_.storage_in(id);
-      now[kind_of(block, storage, storage.valid() ? log_.maker_in_step(storage) : std::nullopt)]
+      now[BlockKind::of(block.size, storage,
+                        storage.valid() ? log_.maker_in_step(storage) : std::nullopt)]
           .push_back(place_of(block, storage));
     }
   }
   StartingPool found;
-  for (const BlockKind& kind : blocks_) {
-    const auto counterparts = now.find(kind);
+  for (const RecordedStep::Before& before : step_.blocks) {
+    const auto counterparts = now.find(before.kind);
     if (counterparts == now.end() || counterparts->second.empty()) {
       found.blocks.emplace_back();
     } else {
@@ -121,6 +112,10 @@ Bytes StepRecorder::window() const {
 RecordedStep StepRecorder::take(bool repeats) {
   step_.trace = builder_.take();
   step_.enough = engine_.context().enough;
+  step_.end = engine_.context().pool_end();
+  // After another step the blocks from before have counterparts in neither run.
+  step_.has_places = repeats && step_.options.addresses <= Bytes(0) &&
+                     step_.options.block_size <= Bytes(0) && engine_.context().more == nullptr;
   if (repeats) {
     step_.pool = pool_at_end();
     step_.window = window();

@@ -1,12 +1,12 @@
 // RecordedStep: a step of a run, as a program that can be simulated.
 #pragma once
 
-#include <compare>
 #include <cstdint>
 #include <vector>
 
 #include "csrc/engine/program/engine.h"
 #include "csrc/simulator/simulator.h"
+#include "csrc/steps/place/block_kind.h"
 #include "csrc/steps/track/step_log.h"
 #include "csrc/trace/recorder.h"
 #include "csrc/trace/sink.h"
@@ -23,16 +23,14 @@ struct RecordedStep {
   Options options;    // options of the engine, with its price of moves
   Placer placer{Placement::kTwoEnded, Bytes(0)};  // state of the placer
   Bytes enough{0};                                // see Context
-};
-
-// Identifies a block such that the next run of the step has a block of the same kind. Fields are 0
-// if unknown.
-struct BlockKind {
-  std::int64_t size = 0;
-  std::int64_t op = 0;  // number of the op that made its storage in the step, from 1
-  std::int64_t slot = 0;
-  std::int64_t storage = 0;  // number of a storage that no op of the step made, from 1
-  friend auto operator<=>(const BlockKind&, const BlockKind&) = default;
+  // Of the blocks from before the step, in order. A block is fixed if it must not move.
+  struct Before {
+    BlockKind kind;
+    bool fixed = false;
+  };
+  std::vector<Before> blocks;
+  PoolOffset end;          // end of the pool
+  bool has_places = true;  // whether addresses can be planned
 };
 
 // Note [The pool of the next run]
@@ -58,13 +56,13 @@ class StepRecorder {
   void add_block(BlockId id, const BlockView& block);
   void add_storage(StorageId id, const HeldStorage& storage);
   [[nodiscard]] StartingPool::Place place_of(const BlockView& block, StorageId storage) const;
+  [[nodiscard]] bool is_fixed(const BlockView& block) const;
   [[nodiscard]] StartingPool pool_at_end() const;
   [[nodiscard]] Bytes window() const;
 
   const Engine& engine_;
   const StepLog& log_;
   RecordedStep step_;
-  std::vector<BlockKind> blocks_;  // blocks from before the step, in order
   TraceBuilder builder_;
   TraceRecorder recorder_{builder_};
 };

@@ -83,10 +83,10 @@ ScoreSearch::Found ScoreSearch::best_of_portfolio(Bytes budget) {
 std::vector<ScoreSearch::Found> ScoreSearch::run(std::span<const Found> others) {
   std::vector<Place> places;
   for (const OracleOptions& terms : score_portfolio()) {
-    places.push_back(visit({.terms = terms, .priorities = {}}, kNeverFits, trial_.budget()));
+    places.push_back(visit({.terms = terms, .priorities = {}}, kNeverFits, budget_));
   }
   for (const Found& other : others) {
-    places.push_back(visit(other.score, kNeverFits, trial_.budget()));
+    places.push_back(visit(other.score, kNeverFits, budget_));
   }
   std::stable_sort(places.begin(), places.end(),
                    [](const Place& a, const Place& b) { return better(a.found, b.found); });
@@ -97,7 +97,7 @@ std::vector<ScoreSearch::Found> ScoreSearch::run(std::span<const Found> others) 
     share -= kWalks[i];
     const auto until = static_cast<std::int64_t>(share * static_cast<double>(work));
     const bool again = i + 1 == kWalks.size();
-    walk(again ? visit(trail.back().score, kNeverFits, trial_.budget())
+    walk(again ? visit(trail.back().score, kNeverFits, budget_)
                : places[std::min(i, places.size() - 1)],
          until, trail);
   }
@@ -111,7 +111,7 @@ void ScoreSearch::walk(Place at, std::int64_t until, std::vector<Found>& trail) 
         static_cast<double>(work_ - until) / static_cast<double>(begun_with - until);
     const double up = kTolerance * left * left * uniform() * uniform();
     const double most = at.found.cost * (1 + up);
-    Place next = visit(changed(at), most, trial_.budget());
+    Place next = visit(changed(at), most, budget_);
     if (next.found.cost > most) {
       continue;
     }

@@ -1,6 +1,8 @@
 // ScoreSearch: finds scores under which a step is cheap.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <random>
@@ -30,13 +32,20 @@ class ScoreSearch {
   };
 
   // The trial must outlive it. `work`: limit for the work of trials, see TrialResult. run() tries
-  // the portfolio in any case.
+  // the portfolio in any case. `budget`: that of the trials of run().
   ScoreSearch(const StepTrial& trial, Addresses addresses, std::int64_t work)
-      : trial_(trial), addresses_(addresses), work_(work) {}
+      : ScoreSearch(trial, addresses, work, trial.budget()) {}
+  ScoreSearch(const StepTrial& trial, Addresses addresses, std::int64_t work, Bytes budget)
+      : trial_(trial), addresses_(addresses), budget_(budget), work_(work) {}
 
   // Returns the best of the portfolio and of `others`, then the results of the walks, each better
   // than the one before.
   std::vector<Found> run(std::span<const Found> others);
+  // The last results of run(), which are the best ones.
+  [[nodiscard]] static std::span<const Found> best_of(const std::vector<Found>& trail) {
+    constexpr std::size_t kBest = 4;
+    return std::span(trail).last(std::min(kBest, trail.size()));
+  }
   // The best of the portfolio in this budget.
   Found best_of_portfolio(Bytes budget);
 
@@ -60,6 +69,7 @@ class ScoreSearch {
 
   const StepTrial& trial_;
   const Addresses addresses_;
+  const Bytes budget_;
   std::int64_t work_;
   std::mt19937_64 random_{12345};
 };

@@ -5,7 +5,9 @@
 #include <utility>
 
 #include "csrc/simulator/simulator.h"
+#include "csrc/steps/evict/block_follower.h"
 #include "csrc/steps/evict/cancelled.h"
+#include "csrc/steps/track/step_cost.h"
 
 namespace recoup::detail {
 namespace {
@@ -17,26 +19,42 @@ constexpr Nanoseconds kNoLimit{std::int64_t{1} << 50};
 // Observes one simulated run of a step, and tells its engine what to evict.
 class Director final : public Observer, public VictimPlan, public Future {
  public:
-  Director(const Engine& engine, const Future* future, const StepScore* score,
-           const EvictionList* list, std::size_t ops, const std::atomic<bool>* stop)
-      : engine_(engine),
-        log_(engine),
-        future_(future),
-        score_(score),
-        list_(list),
-        stop_(stop),
-        replays_(ops) {}
+  struct Orders {
+    const StepScore* score = nullptr;
+    const EvictionList* list = nullptr;
+    const BlockPlan* plan = nullptr;
+    TrialBlocks* blocks = nullptr;
+    const std::atomic<bool>* stop = nullptr;
+  };
+  Director(const Engine& engine, const Future* future, const Orders& orders, std::size_t ops)
+      : engine_(engine), log_(engine), future_(future), orders_(orders), replays_(ops) {}
 
   // VictimPlan.
   [[nodiscard]] ValueId next() const override {
-    return list_ == nullptr ? ValueId() : list_->next(engine_, log_);
+    return orders_.list == nullptr ? ValueId() : orders_.list->next(log_);
   }
   [[nodiscard]] std::optional<Nanoseconds> moves_next() const override {
-    const bool named = list_ != nullptr && list_->moves_next(engine_, log_, moves_);
+    const bool named = orders_.list != nullptr && orders_.list->moves_next(log_, moves_);
     return named ? std::optional(kNoLimit) : std::nullopt;
   }
   void on_room_by_moves() override {
-    done_.push_back({.ops = log_.op_count(), .victim = EvictionList::moves(moves_++)});
+    add_done({.ops = log_.op_count(), .victim = EvictionList::moves(moves_++)});
+  }
+
+  [[nodiscard]] bool places() const override {
+    return orders_.plan != nullptr || orders_.blocks != nullptr;
+  }
+  [[nodiscard]] std::optional<PlannedPlace> begin_block(Bytes size) override {
+    return orders_.plan == nullptr ? std::nullopt
+                                   : follower_.begin_block(*orders_.plan, log_, size);
+  }
+  [[nodiscard]] ValueId victim_before_block() override {
+    return follower_.victim(*orders_.list, log_);
+  }
+  void end_block(bool as_planned) override {
+    if (!as_planned) {
+      follower_.count_elsewhere();
+    }
   }
 
   // Future.
@@ -44,11 +62,11 @@ class Director final : public Observer, public VictimPlan, public Future {
     return future_->until_use(storage);
   }
   [[nodiscard]] std::int8_t priority(ValueId value) const override {
-    if (score_ == nullptr || score_->priorities.empty()) {
+    if (orders_.score == nullptr || orders_.score->priorities.empty()) {
       return 0;
     }
     const std::optional<Made> made = log_.find(value);
-    return made ? score_->priorities[made->op] : std::int8_t{0};
+    return made ? orders_.score->priorities[made->op] : std::int8_t{0};
   }
 
   // Observer.
@@ -66,6 +84,9 @@ class Director final : public Observer, public VictimPlan, public Future {
                  std::span<const StorageId> fresh) override {
     log_.add_op(running_, record, operands, fresh);
     moves_ = 0;
+    if (orders_.blocks != nullptr) {
+      orders_.blocks->log.set_ops(log_.op_count());
+    }
     const std::uint32_t op = log_.op_count() - 1;
     for (const ValueTicket& ticket : log_.made_by(op)) {
       if (ticket.value.valid()) {
@@ -76,7 +97,7 @@ class Director final : public Observer, public VictimPlan, public Future {
   }
   void on_evict(ValueId value) override {
     if (const std::optional<Made> made = log_.find(value)) {
-      done_.push_back({.ops = log_.op_count(), .victim = *made});
+      add_done({.ops = log_.op_count(), .victim = *made});
     }
   }
   void on_replay(std::string_view /*name*/, OpId /*id*/, const Op& op) override {
@@ -85,12 +106,28 @@ class Director final : public Observer, public VictimPlan, public Future {
   }
 
   [[nodiscard]] std::uint32_t op_count() const { return log_.op_count(); }
+  [[nodiscard]] std::uint32_t elsewhere() const { return follower_.elsewhere(); }
+  [[nodiscard]] std::optional<Made> maker_in_step(StorageId id) const {
+    return log_.maker_in_step(id);
+  }
   std::vector<std::uint32_t> take_replays() { return std::move(replays_); }
   std::vector<EvictionList::Entry> take_done() { return std::move(done_); }
 
  private:
+  // As EvictionList, which ignores duplicates.
+  void add_done(const EvictionList::Entry& entry) {
+    for (std::size_t i = done_.size(); i > 0 && done_[i - 1].ops == entry.ops; --i) {
+      if (done_[i - 1] == entry) {
+        return;
+      }
+    }
+    done_.push_back(entry);
+    if (orders_.blocks != nullptr) {
+      orders_.blocks->log.set_evictions(done_.size());
+    }
+  }
   void stop_if_asked() const {
-    if (stop_ != nullptr && stop_->load(std::memory_order_relaxed)) {
+    if (orders_.stop != nullptr && orders_.stop->load(std::memory_order_relaxed)) {
       throw PlanCancelled();
     }
   }
@@ -98,9 +135,8 @@ class Director final : public Observer, public VictimPlan, public Future {
   const Engine& engine_;
   StepLog log_;
   const Future* future_;
-  const StepScore* score_;
-  const EvictionList* list_;
-  const std::atomic<bool>* stop_;
+  const Orders orders_;
+  BlockFollower follower_;
   StepHash running_ = 0;
   std::vector<std::uint32_t> ops_;  // number of the op, by sequence number in the engine
   std::vector<std::uint32_t> replays_;
@@ -119,6 +155,13 @@ Options engine_options(const RecordedStep& step, Bytes budget) {
   options.evict_after_op = false;
   options.check_replays = false;
   options.aids = {};
+  return options;
+}
+
+// With these addresses fragmentation does not occur.
+Options without_addresses(Options options) {
+  options.addresses = Bytes(options.budget.count() * kAddressRoom);
+  options.block_size = Bytes(0);
   return options;
 }
 
@@ -155,49 +198,103 @@ TrialLimits StepTrial::limits() const {
                                                         static_cast<double>(plain_cost_.count())))};
 }
 
-TrialResult StepTrial::run(const StepScore& score, Addresses addresses,
-                           const TrialLimits& limits) const {
-  Options options = engine_options(step_, limits.budget);
+Options StepTrial::options_for(const StepScore& score, Bytes budget) const {
+  Options options = engine_options(step_, budget);
   options.policy = "oracle";
   options.oracle = score.terms;
   options.small_filter.reset();
   options.sampling.reset();
   options.kinetic.reset();
-  if (addresses == Addresses::kIgnored) {
-    options.addresses = Bytes(limits.budget.count() * kAddressRoom);
-    options.block_size = Bytes(0);
+  return options;
+}
+
+TrialResult StepTrial::run(const StepScore& score, Addresses addresses,
+                           const TrialLimits& limits) const {
+  const bool ignored = addresses == Addresses::kIgnored;
+  Options options = options_for(score, limits.budget);
+  return run({.options = ignored ? without_addresses(std::move(options)) : std::move(options),
+              .pool = ignored ? nullptr : &step_.pool,
+              .score = &score,
+              .most = limits.most});
+}
+
+TrialResult StepTrial::run(const StepScore& score, const TrialLimits& limits,
+                           TrialBlocks& blocks) const {
+  const StartingPool pool{.blocks = step_.pool.blocks, .others = {}};
+  blocks.before.resize(pool.blocks.size());
+  std::size_t life = 0;
+  for (const bool has_place : {true, false}) {  // in the order in which the simulation allocates
+    for (std::size_t k = 0; k < pool.blocks.size(); ++k) {
+      if (pool.blocks[k].has_value() == has_place) {
+        blocks.before[k] = life++;
+      }
+    }
   }
-  return run(options, &score, nullptr, addresses, limits.most);
+  return run({.options = without_addresses(options_for(score, limits.budget)),
+              .pool = &pool,
+              .score = &score,
+              .most = limits.most,
+              .blocks = &blocks});
+}
+
+TrialResult StepTrial::run(const EvictionList& list, const BlockPlan& plan,
+                           const StartingPool& pool) const {
+  return run({.options = engine_options(step_, budget()),
+              .pool = &pool,
+              .list = &list,
+              .plan = &plan,
+              .most = limits().most});
 }
 
 TrialResult StepTrial::run(const EvictionList& list, const TrialLimits& limits) const {
-  return run(engine_options(step_, limits.budget), nullptr, &list, Addresses::kRecorded,
-             limits.most);
+  return run({.options = engine_options(step_, limits.budget),
+              .pool = &step_.pool,
+              .list = &list,
+              .most = limits.most});
 }
 
-TrialResult StepTrial::run(const Options& options, const StepScore* score, const EvictionList* list,
-                           Addresses addresses, Nanoseconds most) const {
-  Simulator simulator(step_.trace, {.engine = options, .max_time_ratio = kMostTimeRatio}, nullptr);
+TrialResult StepTrial::run(const Setup& setup) const {
+  Simulator simulator(step_.trace, {.engine = setup.options, .max_time_ratio = kMostTimeRatio},
+                      nullptr);
   Engine& engine = simulator.engine();
-  Director director(engine, simulator.future(), score, list, ops_.size(), stop_);
+  Director director(engine, simulator.future(),
+                    {.score = setup.score,
+                     .list = setup.list,
+                     .plan = setup.plan,
+                     .blocks = setup.blocks,
+                     .stop = stop_},
+                    ops_.size());
   engine.set_future(&director);
   engine.set_victim_plan(&director);
   simulator.observe(&director);
-  if (addresses == Addresses::kRecorded) {
-    simulator.begin_in(step_.pool);
+  if (setup.blocks != nullptr) {
+    engine.set_pool_observer(&setup.blocks->log);
+  }
+  if (setup.pool != nullptr) {
+    simulator.begin_in(*setup.pool);
   }
   simulator.begin_with_window(step_.window);
   simulator.begin_with_unseen(step_.unseen);
   engine.learn_from(step_.placer, step_.enough);
-  simulator.set_most_replay_cost(most);
+  simulator.set_most_replay_cost(setup.most);
   const SimulationResult ran = simulator.run();
   TrialResult result;
   result.cost = ran.replay_cost + engine.context().move_cost();
-  result.fits = ran.status == SimulationResult::Status::kOk && result.cost <= most;
+  result.fits = ran.status == SimulationResult::Status::kOk && result.cost <= setup.most;
   result.ops = director.op_count();
   result.replays = director.take_replays();
+  result.elsewhere = director.elsewhere();
   result.done = EvictionList(director.take_done());
+  result.searches = search_price(ran.stats.plans, result.done.moves());
   result.work = ran.stats.op_count + ran.stats.replays + ran.stats.candidates_visited;
+  if (setup.blocks != nullptr) {
+    engine.set_pool_observer(nullptr);
+    for (const BlockLog::Life& life : setup.blocks->log.lives()) {
+      const StorageId storage = life.survives() ? engine.storage_in(life.block) : StorageId();
+      setup.blocks->makers.push_back(storage.valid() ? director.maker_in_step(storage)
+                                                     : std::nullopt);
+    }
+  }
   return result;
 }
 

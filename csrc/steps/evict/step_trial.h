@@ -2,11 +2,15 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "csrc/steps/evict/eviction_list.h"
 #include "csrc/steps/evict/recorded_step.h"
+#include "csrc/steps/place/block_log.h"
+#include "csrc/steps/place/block_plan.h"
 
 namespace recoup::detail {
 
@@ -28,7 +32,16 @@ struct TrialResult {
   Nanoseconds cost{0};                 // cost of replays and moves
   std::vector<std::uint32_t> replays;  // by op of the step
   EvictionList done;                   // evictions, and points at which blocks were moved
+  std::uint32_t elsewhere = 0;         // number of blocks that were not allocated as planned
+  Nanoseconds searches{0};             // the price of searches, see search_price
   std::int64_t work = 0;  // number of ops, replays, and candidates that a policy looked at
+};
+
+// What a run of a step allocates if addresses do not matter.
+struct TrialBlocks {
+  BlockLog log;
+  std::vector<std::size_t> before;          // by block from before the step: index of its life
+  std::vector<std::optional<Made>> makers;  // by life that survives: what made its storage
 };
 
 struct TrialLimits {
@@ -45,6 +58,12 @@ class StepTrial {
 
   [[nodiscard]] TrialResult run(const StepScore& score, Addresses addresses,
                                 const TrialLimits& limits) const;
+  // Runs without regard to addresses from the pool of the next run, and tells what it allocates.
+  [[nodiscard]] TrialResult run(const StepScore& score, const TrialLimits& limits,
+                                TrialBlocks& blocks) const;
+  // Runs with the list and the plan of blocks, from a pool that is as the plan expects.
+  [[nodiscard]] TrialResult run(const EvictionList& list, const BlockPlan& plan,
+                                const StartingPool& pool) const;
   // Runs with the list, with the policy where it names no victim, and with addresses.
   [[nodiscard]] TrialResult run(const EvictionList& list, const TrialLimits& limits) const;
 
@@ -55,16 +74,26 @@ class StepTrial {
     std::size_t kind = 0;  // equal for ops of the same name with results of the same sizes
   };
   [[nodiscard]] const std::vector<StepOp>& ops() const { return ops_; }
+  [[nodiscard]] const RecordedStep& step() const { return step_; }
   [[nodiscard]] Bytes budget() const { return step_.options.budget; }
   // Whether this budget leaves bytes for the pool, next to what is charged outside it.
   [[nodiscard]] bool possible(Bytes budget) const;
+  [[nodiscard]] Nanoseconds plain_cost() const { return plain_cost_; }
   // Limits for the cost of replays and moves in any trial.
   [[nodiscard]] TrialLimits limits() const;
 
  private:
-  [[nodiscard]] TrialResult run(const Options& options, const StepScore* score,
-                                const EvictionList* list, Addresses addresses,
-                                Nanoseconds most) const;
+  struct Setup {
+    Options options;
+    const StartingPool* pool = nullptr;  // null: an empty one
+    const StepScore* score = nullptr;
+    const EvictionList* list = nullptr;
+    const BlockPlan* plan = nullptr;
+    Nanoseconds most{0};
+    TrialBlocks* blocks = nullptr;
+  };
+  [[nodiscard]] TrialResult run(const Setup& setup) const;
+  [[nodiscard]] Options options_for(const StepScore& score, Bytes budget) const;
 
   const RecordedStep& step_;
   const std::atomic<bool>* stop_;

@@ -11,6 +11,17 @@
 
 namespace recoup::detail {
 
+// The price on the host of the policy's plans and of searches for moves, as measured in steps of
+// GPT-2: 2.2 ms for 2,217 plans. A price and no measurement, so that a simulation decides as the
+// run does.
+[[nodiscard]] constexpr Nanoseconds search_price(std::int64_t plans, std::int64_t searches) {
+  return Nanoseconds(1'000 * plans + 20'000 * searches);
+}
+
+// A step with planned addresses may cost more by this share of the cost of its ops, because it does
+// not depend on the state of the pool.
+inline constexpr double kMoreWithPlaces = 0.01;
+
 // Note [What was planned at costs of today]
 // The learned costs of ops change by several percent from step to step. To compare a step with its
 // plan, the planned number of replays of each op is multiplied by its current cost.

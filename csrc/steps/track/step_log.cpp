@@ -83,6 +83,17 @@ std::optional<Made> StepLog::maker_in_last_step(StorageId id) const {
   return maker_since(id, all_ops_ - op_count_ - last_ops_);
 }
 
+ValueId StepLog::candidate(const Made& made) const {
+  const std::span<const ValueTicket> all = made_by(made.op);
+  if (made.slot >= all.size()) {
+    return {};
+  }
+  const ValueTicket& ticket = all[made.slot];
+  const bool can_go = engine_.values().holds(ticket) &&
+                      engine_.value(ticket.value).candidate_index != Value::kNotCandidate;
+  return can_go ? ticket.value : ValueId();
+}
+
 std::optional<Made> StepLog::find(ValueId id) const {
   const Made made = by_value_.get(id);
   const std::span<const ValueTicket> all = made_by(made.op);

@@ -56,6 +56,8 @@ class StepLog {
   [[nodiscard]] std::optional<Made> maker_in_last_step(StorageId id) const;
   // The op of this step that made the value, if there is one.
   [[nodiscard]] std::optional<Made> find(ValueId id) const;
+  // The result of an op of this step, if it is a candidate for eviction; invalid: it is none.
+  [[nodiscard]] ValueId candidate(const Made& made) const;
 
  private:
   struct Maker {

@@ -231,6 +231,8 @@ def _plan_table(stats: Stats) -> str:
         ("plans abandoned", f"{stats.given_up_lists:,}", ""),
         ("steps that followed a plan", f"{stats.followed_steps:,}", ""),
         ("evictions", f"{stats.listed_evictions:,}", ""),
+        ("blocks at planned addresses", f"{stats.planned_blocks:,}", ""),
+        ("blocks elsewhere", f"{stats.misplaced_blocks:,}", ""),
         ("replays and moves, expected", "", format_ns(stats.followed_expected_ns)),
         ("replays and moves, actual", "", format_ns(stats.followed_cost_ns)),
         ("planning", "", format_ns(stats.planning_ns)),

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "csrc/trace/limits.h"
 #include "csrc/trace/sink.h"
 
 namespace recoup::detail {
@@ -82,6 +83,9 @@ class RandomTrace {
     freed_.push_back(held);
   }
 
+  // A multiple of any alignment.
+  static Bytes aligned(std::uint32_t n) { return Bytes(n * kMostAlignment.count()); }
+
   void add_plan() {
     TracePlan plan{.step = random_(), .budget = size(), .expected = Nanoseconds(size().count())};
     plan.listed = below(4) != 0;
@@ -92,7 +96,22 @@ class RandomTrace {
       evictions.push_back(
           {.ops = ops, .op = below(3) == 0 ? TraceEviction::kMoves : below(9), .slot = below(3)});
     }
-    builder_.add_plan(plan, evictions);
+    std::vector<TraceBlock> blocks;
+    std::vector<TraceStart> starts;
+    for (std::uint32_t n = plan.listed ? below(4) : 0; n > 0; --n) {
+      blocks.push_back({.ops = blocks.empty() ? below(3) : blocks.back().ops + below(3),
+                        .evictions = below(9),
+                        .size = aligned(1 + below(9)),
+                        .at = aligned(below(99)),
+                        .other = aligned(below(99))});
+      starts.push_back({.size = aligned(1 + below(9)),
+                        .op = below(9),
+                        .slot = below(3),
+                        .storage = 0,
+                        .at = aligned(below(99)),
+                        .other = aligned(below(99))});
+    }
+    builder_.add_plan(plan, {.evictions = evictions, .blocks = blocks, .starts = starts});
   }
 
   // The lowest-numbered allocation that a kernel does not free, or 0.

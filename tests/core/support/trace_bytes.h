@@ -103,16 +103,31 @@ class RecordSink final : public TraceSink {
     storages_ += fresh.size();
     records_.push_back(std::move(record));
   }
-  void add_plan(const TracePlan& plan, std::span<const TraceEviction> evictions) override {
-    Record record{.tag = 4,
-                  .numbers = {plan.step, plan.listed ? kPlanListed : 0,
-                              static_cast<std::uint64_t>(plan.budget.count()),
-                              static_cast<std::uint64_t>(plan.expected.count()), evictions.size()}};
-    for (const TraceEviction& each : evictions) {
+  void add_plan(const TracePlan& plan, const TracePlanLists& lists) override {
+    Record record{
+        .tag = 4,
+        .numbers = {plan.step, plan.listed ? kPlanListed : 0,
+                    static_cast<std::uint64_t>(plan.budget.count()),
+                    static_cast<std::uint64_t>(plan.expected.count()), lists.evictions.size()}};
+    for (const TraceEviction& each : lists.evictions) {
       const bool moves = each.op == TraceEviction::kMoves;
       record.numbers.push_back(each.ops);
       record.numbers.push_back(moves ? 0 : each.op + std::uint64_t{1});
       record.numbers.push_back(each.slot);
+    }
+    record.numbers.push_back(lists.blocks.size());
+    for (const TraceBlock& each : lists.blocks) {
+      record.numbers.insert(record.numbers.end(), {each.ops, each.evictions,
+                                                   static_cast<std::uint64_t>(each.size.count()),
+                                                   static_cast<std::uint64_t>(each.at.count()),
+                                                   static_cast<std::uint64_t>(each.other.count())});
+    }
+    record.numbers.push_back(lists.starts.size());
+    for (const TraceStart& each : lists.starts) {
+      record.numbers.insert(record.numbers.end(),
+                            {static_cast<std::uint64_t>(each.size.count()), each.op, each.slot,
+                             each.storage, static_cast<std::uint64_t>(each.at.count()),
+                             static_cast<std::uint64_t>(each.other.count())});
     }
     records_.push_back(std::move(record));
   }

@@ -99,12 +99,12 @@ TEST(TraceFormat, AnotherVersionIsRefused) {
   const std::string path = path_in_temp("version");
   write_trace(random_trace(5, 5), path);
   std::string bytes = bytes_of(path);
-  for (const int version : {0, 12, 14}) {
+  for (const int version : {0, 13, 15}) {
     bytes[8] = static_cast<char>(version);
     put_bytes(path, bytes);
     EXPECT_NE(complaint_of([&] {
                 (void)read_trace(path);
-              }).find("version " + std::to_string(version) + "; this recoup reads version 13"),
+              }).find("version " + std::to_string(version) + "; this recoup reads version 14"),
               std::string::npos);
   }
   std::filesystem::remove(path);
@@ -182,11 +182,13 @@ TEST(TraceValidate, RefusesInvalidReferences) {
 }
 
 TEST(TraceValidate, RefusesInvalidPlans) {
-  const auto with_plan = [](const TracePlan& plan, const std::vector<TraceEviction>& evictions) {
-    return [plan, evictions](Trace& trace) {
+  const auto with_plan = [](const TracePlan& plan, const std::vector<TraceEviction>& evictions,
+                            const std::vector<TraceBlock>& blocks = {},
+                            const std::vector<TraceStart>& starts = {}) {
+    return [=](Trace& trace) {
       TraceBuilder builder;
       tell(trace, builder);
-      builder.add_plan(plan, evictions);
+      builder.add_plan(plan, {.evictions = evictions, .blocks = blocks, .starts = starts});
       trace = builder.take();
     };
   };
@@ -198,6 +200,20 @@ TEST(TraceValidate, RefusesInvalidPlans) {
   expect_complaint(with_plan({.expected = Nanoseconds(-1)}, {}), "a plan expects a cost of -1 ns");
   expect_complaint(with_plan({.listed = false}, {{.ops = 1}}),
                    "a plan without a list of evictions");
+  EXPECT_EQ(complaint_after(with_plan(plan, {}, {{.ops = 3, .size = 64_B, .at = 128_B}},
+                                      {{.size = 64_B, .storage = 1, .at = 0_B}})),
+            "no complaint");
+  expect_complaint(with_plan({.listed = false}, {}, {{.size = 64_B}}),
+                   "a plan without a list of evictions");
+  expect_complaint(with_plan(plan, {}, {{.ops = 2, .size = 64_B}, {.ops = 1, .size = 64_B}}),
+                   "names blocks that are not in the order of ops");
+  expect_complaint(with_plan(plan, {}, {{.ops = 1U << 17, .size = 64_B}}), "more than 65536 ops");
+  expect_complaint(with_plan(plan, {}, {{.size = 0_B}}), "a block of 0 bytes at 0");
+  expect_complaint(with_plan(plan, {}, {{.size = 64_B, .at = 32_B}}), "not aligned to 64");
+  expect_complaint(with_plan(plan, {}, {{.size = 64_B, .at = Bytes(-64)}}), "a size of -64 bytes");
+  expect_complaint(with_plan(plan, {}, {}, {{.size = 64_B, .storage = 99}}),
+                   "a plan names storage 98, which does not exist yet");
+  expect_complaint([](Trace& t) { t.blocks.push_back({}); }, "take effect");
   expect_complaint([](Trace& t) { t.events.push_back({.kind = Kind::kPlan, .index = 0}); },
                    "event 2: plan 0 does not exist");
   expect_complaint([](Trace& t) { t.plans.push_back({}); }, "take effect");

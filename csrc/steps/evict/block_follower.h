@@ -1,0 +1,42 @@
+// BlockFollower: where a running step is in the plan of its blocks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "csrc/engine/base/victim_plan.h"
+#include "csrc/engine/program/engine.h"
+#include "csrc/steps/evict/eviction_list.h"
+#include "csrc/steps/place/block_plan.h"
+
+namespace recoup::detail {
+
+class BlockFollower {
+ public:
+  void begin_step() { *this = BlockFollower(); }
+
+  // A block of `size` bytes is about to be allocated. Returns its planned place: that of the next
+  // planned block of this size, among those for the running op. nullopt: there is none.
+  [[nodiscard]] std::optional<PlannedPlace> begin_block(const BlockPlan& plan, const StepLog& step,
+                                                        Bytes size);
+  // The next candidate on the list that is due before this block; invalid: none is left.
+  [[nodiscard]] ValueId victim(const EvictionList& list, const StepLog& step);
+  // Number of blocks so far that were not allocated as planned.
+  void count_elsewhere() { ++elsewhere_; }
+  [[nodiscard]] std::uint32_t elsewhere() const { return elsewhere_; }
+
+ private:
+  std::size_t entry_ = 0;     // index of the first entry that may be next
+  std::size_t eviction_ = 0;  // index of the first entry of the list that has not been looked at
+  std::size_t due_ = 0;       // number of entries of the list before the block
+  std::uint32_t elsewhere_ = 0;
+};
+
+// Moves that bring the pool's blocks to where the plan says that they lie when the step begins.
+// `step` has done nothing yet, or only its first ops.
+[[nodiscard]] std::vector<Move> arrangement(const BlockPlan& plan, const Engine& engine,
+                                            const StepLog& step);
+
+}  // namespace recoup::detail

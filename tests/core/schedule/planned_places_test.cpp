@@ -1,0 +1,133 @@
+// Steps whose blocks have planned addresses: no block moves, and nothing is searched.
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "tests/core/support/foreseen.h"
+
+namespace recoup::detail {
+namespace {
+
+// What a step did.
+struct Done {
+  std::int64_t moves = 0;
+  std::int64_t plans = 0;
+  std::int64_t planned = 0;
+  std::int64_t misplaced = 0;
+};
+
+Done since(const Stats& before, const Stats& now) {
+  return {.moves = now.moves - before.moves,
+          .plans = now.plans - before.plans,
+          .planned = now.planned_blocks - before.planned_blocks,
+          .misplaced = now.misplaced_blocks - before.misplaced_blocks};
+}
+
+// Runs a step and returns what it did; nullopt if it does not fit.
+std::optional<Done> step(Foreseen& run, bool extra = false) {
+  const Stats before = run.counts();
+  if (!run.step(extra)) {
+    return std::nullopt;
+  }
+  return since(before, run.counts());
+}
+
+// Calls `then` for each of the programs whose steps get planned addresses, after the first step
+// with them. Returns the number of programs for which it returned true.
+int count_placed(int programs, const std::function<bool(Foreseen&)>& then,
+                 StepProgram::Keep keep = StepProgram::Keep::kNothing) {
+  int found = 0;
+  for (std::uint64_t seed = 0; seed < static_cast<std::uint64_t>(programs); ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    Foreseen run(seed, step_options(budget_of(seed)), nullptr, false, keep);
+    run.program().set_cost_factor(1000);  // a move costs less than most ops
+    for (int i = 0; i < 5 && run.counts().planned_blocks == 0 && run.step(); ++i) {
+    }
+    if (run.counts().planned_blocks > 0) {
+      found += then(run) ? 1 : 0;
+    }
+  }
+  return found;
+}
+
+TEST(PlannedPlaces, AStepMovesAndSearchesNothing) {
+  const int found = count_placed(seeds(80), [](Foreseen& run) {
+    for (int i = 0; i < 3; ++i) {
+      const std::optional<Done> done = step(run);
+      EXPECT_TRUE(done && done->planned > 0);
+      EXPECT_EQ(done->moves, 0);
+      EXPECT_EQ(done->plans, 0);
+      EXPECT_EQ(done->misplaced, 0);
+    }
+    return true;
+  });
+  EXPECT_GT(found, seeds(12));
+}
+
+// A gradient that is kept until the next step has made its own lies elsewhere in each step, and is
+// moved once.
+TEST(PlannedPlaces, AValueThatOutlivesItsSuccessorMovesOnce) {
+  const int found = count_placed(
+      seeds(80),
+      [](Foreseen& run) {
+        EXPECT_TRUE(run.step());
+        const std::optional<Done> first = step(run);
+        const std::optional<Done> second = step(run);
+        EXPECT_TRUE(first && second);
+        EXPECT_EQ(second->moves, first->moves);
+        EXPECT_EQ(second->plans + second->misplaced, 0);
+        return second->moves > 0;
+      },
+      StepProgram::Keep::kGradients);
+  EXPECT_GT(found, seeds(5));
+}
+
+// A step that differs ends where the plan does not know, and so does one with addresses that a test
+// aid has changed. The steps after it go back to the plan.
+TEST(PlannedPlaces, GoesBackToThePlan) {
+  int moved_back = 0;
+  const auto goes_back = [&](Foreseen& run) {
+    (void)run.step();
+    const Done usual = step(run).value_or(Done());
+    if (usual.planned == 0 || !run.step(true)) {
+      return false;
+    }
+    run.engine().set_test_aids({.shake = true});
+    if (!run.step()) {
+      return false;
+    }
+    run.engine().set_test_aids({});
+    for (int i = 0; i < 4; ++i) {
+      const std::optional<Done> done = step(run);
+      if (!done || done->planned == 0) {
+        return false;  // the list has been set aside, or is planned again
+      }
+      if (i > 0 && done->misplaced + done->plans == 0) {
+        return true;
+      }
+      moved_back += done->moves > usual.moves ? 1 : 0;
+    }
+    ADD_FAILURE() << "the step does not go back to its plan";
+    return false;
+  };
+  const int found = count_placed(seeds(80), goes_back, StepProgram::Keep::kGradients);
+  EXPECT_GT(found, seeds(3));
+  EXPECT_GT(moved_back, 0);
+}
+
+// Evictions of a plan with addresses are made where it says, so a larger budget ends it.
+TEST(PlannedPlaces, ALargerBudgetEndsThePlan) {
+  const int found = count_placed(seeds(80), [](Foreseen& run) {
+    run.program().program().grow(run.engine().budget() + 1_MiB);
+    const Stats before = run.counts();
+    EXPECT_TRUE(run.step());
+    const Stats now = run.counts();
+    EXPECT_EQ(now.planned_blocks, before.planned_blocks);
+    EXPECT_EQ(now.evictions, before.evictions);
+    return true;
+  });
+  EXPECT_GT(found, seeds(5));
+}
+
+}  // namespace
+}  // namespace recoup::detail
