@@ -111,8 +111,8 @@ TEST(PlannedPlaces, GoesBackToThePlan) {
     return false;
   };
   const int found = count_placed(seeds(80), goes_back, StepProgram::Keep::kGradients);
-  EXPECT_GT(found, seeds(3));
-  EXPECT_GT(moved_back, 0);
+  EXPECT_GE(found, seeds(4, 1));
+  EXPECT_GE(moved_back, seeds(1, 0));
 }
 
 // Evictions of a plan with addresses are made where it says, so a larger budget ends it.

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from message_cases.case import Case, readings
 
 MAGIC = b"\x89rtrace\n"
-VERSION = 13
+VERSION = 14
 
 
 def record(*numbers: int) -> bytes:
@@ -103,10 +103,15 @@ RECORDS = {
     "segments out of order": record(33, 1, 64),
     "a segment beyond 32 bits": record(9, 64, (1 << 32) - 2),
     "a plan with unknown flags": record(4, 1, 2),
-    "a plan of 2^60 ns": record(4, 1, 1, 64, 1 << 60, 0),
-    "a plan without a list of evictions that names some": record(4, 1, 0, 64, 1, 1, 1, 1, 0),
-    "a plan out of order": record(4, 1, 1, 64, 1, 2, 2, 1, 0, 1, 1, 0),
-    "a plan for a million ops": record(4, 1, 1, 64, 1, 1, 10**6, 1, 0),
+    "a plan of 2^60 ns": record(4, 1, 1, 64, 1 << 60, 0, 0, 0),
+    "a plan without a list of evictions that names some": record(4, 1, 0, 64, 1, 1, 1, 1, 0, 0, 0),
+    "a plan out of order": record(4, 1, 1, 64, 1, 2, 2, 1, 0, 1, 1, 0, 0, 0),
+    "a plan for a million ops": record(4, 1, 1, 64, 1, 1, 10**6, 1, 0, 0, 0),
+    "a plan with blocks out of order": record(
+        4, 1, 1, 64, 1, 0, 2, *(2, 0, 64, 0, 0), *(1, 0, 64, 0, 0), 0
+    ),
+    "a plan with an unaligned block": record(4, 1, 1, 64, 1, 0, 1, 1, 0, 64, 32, 32, 0),
+    "a plan with an unknown storage": record(4, 1, 1, 64, 1, 0, 0, 1, 64, 0, 0, 9, 0, 0),
     "a storage that leaves the pool without escaping": OUTSIDE + record(31, 0),
     "a block that is freed twice": record(17, 64) + record(18, 0) * 2,
     "a block that becomes a larger storage": record(17, 64) + record(19, 0, 65),
