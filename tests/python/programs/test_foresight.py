@@ -70,6 +70,34 @@ def test_a_simulation_makes_the_list_of_a_run_and_it_changes_no_bit(
     assert cost(planned) < cost(usual)
 
 
+@pytest.mark.usefixtures("usual_threads")
+@pytest.mark.parametrize("threads", [1, 2])
+def test_with_planned_addresses_nothing_moves_and_nothing_is_searched(
+    threads: int, tmp_path: Path
+) -> None:
+    torch.set_num_threads(threads)
+    net, plain = net_named("gpt2"), variant_named("plain")
+    whole = train(net, plain, 9, HUGE, "recoup")
+    budget = int(whole.stats.peak_bytes * 0.7)
+    path = tmp_path / "run.rtrace"
+    options: dict[str, Any] = {"planning": "wait", "cost_model": "bytes"}
+    shorter = train(net, plain, 6, budget, "planned", **options).stats
+    run = train(net, plain, 9, budget, "planned", trace=path, **options)
+    assert run.bits == whole.bits
+    assert run.stats.peak_bytes <= budget
+    assert run.stats.planned_blocks > shorter.planned_blocks > 0
+    assert run.stats.evictions > shorter.evictions
+    for name in ("moves", "misfits", "plans"):
+        assert getattr(run.stats, name) == getattr(shorter, name), name
+    # Threads of a kernel may allocate their workspaces in another order.
+    assert run.stats.misplaced_blocks <= (0 if threads == 1 else 0.01 * run.stats.planned_blocks)
+    simulated = recoup.Trace.read(path).simulate(
+        budget, recoup.SimulationOptions(policy="planned", cost_model="bytes")
+    )
+    for name in ("planned_blocks", "misplaced_blocks", "evictions", "replays", "moves"):
+        assert getattr(simulated.stats, name) == getattr(run.stats, name), name
+
+
 def test_planning_on_a_thread_changes_no_bit() -> None:
     net, plain = net_named("char_gpt"), variant_named("plain")
     whole = train(net, plain, 12, HUGE, "recoup")
