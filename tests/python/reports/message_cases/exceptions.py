@@ -90,7 +90,7 @@ EXCEPTIONS = [
     Exempt(r"csrc/offline/layout/layout_csv\.cpp", "could not be read to the end", _DISK),
     Exempt(r"csrc/torch/storages/storages\.cpp", "reused for another tensor", _CPP),
     Exempt(r"csrc/torch/backend/host_backend\.cpp", "units of|memory of the machine", _CPP),
-    Exempt(r"csrc/trace/validator\.cpp", "", _LARGE),
+    Exempt(r"csrc/trace/validator(_plans)?\.cpp", "", _LARGE),
     Exempt(r"csrc/trace/reader\.cpp", "kernel steps|parts and operands", _LARGE),
     Exempt(r"recoup/_patching/compiled(_plan)?\.py", "", _SLOW),
     Exempt(r"csrc/torch/ops/compiled_frame\.cpp", "", _SLOW),
