@@ -2,6 +2,7 @@
 #pragma once
 
 #include <compare>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -11,6 +12,9 @@ namespace recoup::detail {
 // different parts of the longest search have the same key is about 2^-100.
 class InfeasibleTable {
  public:
+  // `slots`: a power of two. A slot has 16 bytes.
+  explicit InfeasibleTable(std::size_t slots) : slots_(slots) {}
+
   struct Key {
     std::uint64_t high = 0;
     std::uint64_t low = 0;
@@ -28,15 +32,13 @@ class InfeasibleTable {
   }
   void insert(const Key& key) {
     if (keys_.empty()) {
-      keys_.resize(kSlots);
+      keys_.resize(slots_);
     }
     keys_[slot(key)] = key;
   }
   void clear() { keys_.clear(); }
 
  private:
-  static constexpr std::size_t kSlots = std::size_t{1} << 19;
-
   // The finalizer of MurmurHash3.
   static std::uint64_t mixed(std::uint64_t x) {
     x ^= x >> 33;
@@ -45,8 +47,9 @@ class InfeasibleTable {
     x *= 0xc4ceb9fe1a85ec53ULL;
     return x ^ x >> 33;
   }
-  static std::size_t slot(const Key& key) { return key.low & (kSlots - 1); }
+  [[nodiscard]] std::size_t slot(const Key& key) const { return key.low & (slots_ - 1); }
 
+  std::size_t slots_;
   std::vector<Key> keys_;
 };
 

@@ -14,13 +14,14 @@ std::size_t index(std::int32_t number) { return static_cast<std::size_t>(number)
 }  // namespace
 
 TreeSearch::TreeSearch(std::span<const LayoutItem> items, std::int32_t sections,
-                       std::span<const Units> taken)
+                       std::span<const Units> taken, std::size_t remembered)
     : items_(items.begin(), items.end()),
       taken_(taken.begin(), taken.end()),
       rank_(items.size()),
       floor_(items.size()),
       offset_(items.size()),
       placed_(items.size()),
+      table_(remembered),
       end_(static_cast<std::size_t>(sections)),
       cover_(static_cast<std::size_t>(sections) + 1),
       fails_(static_cast<std::size_t>(sections)) {

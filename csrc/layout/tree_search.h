@@ -47,9 +47,11 @@ class RECOUP_API TreeSearch {
     Deadline deadline;
   };
 
-  // `items` must be sorted by `lower`. `taken`: see LayoutInput.
+  // Number of infeasible parts that are remembered, in a search of minutes.
+  static constexpr std::size_t kMostRemembered = std::size_t{1} << 19;
+  // `items` must be sorted by `lower`. `taken`: see LayoutInput. `remembered`: a power of two.
   TreeSearch(std::span<const LayoutItem> items, std::int32_t sections,
-             std::span<const Units> taken = {});
+             std::span<const Units> taken = {}, std::size_t remembered = kMostRemembered);
 
   // `order` holds every item once. Among candidates with equal floors it decides which is tried
   // first.

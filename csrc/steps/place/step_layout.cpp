@@ -18,6 +18,8 @@ constexpr Units kReserveShare = 256;  // the reserve has one part in this of the
 constexpr Units kSmallShare = 512;    // a small block has at most one part in this of the range
 // With more items the frames and the neighbor lists of TreeSearch take too much memory.
 constexpr std::size_t kMostItems = 6000;
+// Number of infeasible parts that a search remembers: 512 KiB.
+constexpr std::size_t kRemembered = std::size_t{1} << 15;
 constexpr std::int64_t kLeastNodes = 500;  // per run of TreeSearch
 constexpr std::uint64_t kSeed = 1033096058;
 
@@ -305,7 +307,7 @@ class StepLayout {
     if (items_.size() > kMostItems) {
       return false;
     }
-    TreeSearch tree(input_.items, input_.sections, input_.taken);
+    TreeSearch tree(input_.items, input_.sections, input_.taken, kRemembered);
     SearchOrders orders(input_, kSeed);
     Progress progress;
     const std::int64_t short_run = std::max(kLeastNodes, 2 * std::ssize(items_));
