@@ -34,6 +34,12 @@ class VictimPlan {
   // The next planned victim: a candidate, the same one until it ceases to be one. Invalid: the
   // policy decides.
   [[nodiscard]] virtual ValueId next() const = 0;
+  // Called when enough bytes are free, but fragmented. The price limit up to which blocks are to be
+  // moved now, before next() is evicted; nullopt: the plan has no move here.
+  [[nodiscard]] virtual std::optional<Nanoseconds> moves_next() const = 0;
+  // Blocks were moved for an allocation, by plan or because that was cheapest.
+  virtual void on_room_by_moves() = 0;
+
   // ---- addresses: Note [Planned addresses] ----
   // Whether addresses of the running step's blocks are planned. No other measure then chooses where
   // blocks lie.
@@ -49,11 +55,6 @@ class VictimPlan {
   // Whether the block was allocated at its planned offset.
   virtual void end_block(bool /*as_planned*/) {}
 
-  // Called when enough bytes are free, but fragmented. The price limit up to which blocks are to be
-  // moved now, before next() is evicted; nullopt: the plan has no move here.
-  [[nodiscard]] virtual std::optional<Nanoseconds> moves_next() const = 0;
-  // Blocks were moved for an allocation, by plan or because that was cheapest.
-  virtual void on_room_by_moves() = 0;
   // The simulated trace says that this plan is in force from now on.
   virtual void on_recorded(const TracePlan& /*plan*/, const TracePlanLists& /*lists*/) {}
   // Whether planning in the background slows down what is measured now.

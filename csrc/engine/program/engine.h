@@ -159,7 +159,6 @@ class Engine final {
   void set_schedule(ScheduleHooks* schedule) { context_.schedule = schedule; }
   ScheduleRequests& schedule() { return schedule_; }
   // Null: no plan. It must outlive the engine.
-  void set_pool_observer(PoolObserver* observer) { context_.pool.set_observer(observer); }
   void set_victim_plan(VictimPlan* plan) { context_.victim_plan = plan; }
   void set_forecast(UseForecast* forecast) { context_.forecast = forecast; }
 
@@ -185,7 +184,8 @@ class Engine final {
   void check() const;
 
   // ---- observers and settings ----
-  // Null: no observer. It must outlive the engine or be reset to null.
+  // Null: no observer. Each must outlive the engine or be reset to null.
+  void set_pool_observer(PoolObserver* observer) { context_.pool.set_observer(observer); }
   void set_observer(Observer* observer) { context_.observer = observer; }
   // For policies that look ahead. The same holds for `future`.
   [[nodiscard]] bool looks_ahead() const { return candidates_.needs().future; }

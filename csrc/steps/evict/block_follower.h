@@ -23,8 +23,9 @@ class BlockFollower {
                                                         Bytes size);
   // The next candidate on the list that is due before this block; invalid: none is left.
   [[nodiscard]] ValueId victim(const EvictionList& list, const StepLog& step);
-  // Number of blocks so far that were not allocated as planned.
+  // A block was not allocated at its planned offset.
   void count_elsewhere() { ++elsewhere_; }
+  // Number of blocks so far that were not allocated as planned.
   [[nodiscard]] std::uint32_t elsewhere() const { return elsewhere_; }
 
  private:

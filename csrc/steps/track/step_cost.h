@@ -11,9 +11,9 @@
 
 namespace recoup::detail {
 
-// The price on the host of the policy's plans and of searches for moves, as measured in steps of
-// GPT-2: 2.2 ms for 2,217 plans. A price and no measurement, so that a simulation decides as the
-// run does.
+// The price on the host of the policy's plans, as measured in steps of GPT-2 (2.2 ms for 2,217
+// plans), and of searches for moves, for which it is an estimate. A price and no measurement, so
+// that a simulation decides as the run does.
 [[nodiscard]] constexpr Nanoseconds search_price(std::int64_t plans, std::int64_t searches) {
   return Nanoseconds(1'000 * plans + 20'000 * searches);
 }
