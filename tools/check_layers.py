@@ -39,6 +39,8 @@ LAYERS = (
     "csrc/steps/track",
     "csrc/steps/prefetch",
     "csrc/steps/place",
+    "csrc/steps/follow",
+    "csrc/steps/trial",
     "csrc/steps/evict",
     "csrc/cuda",
     "csrc/disk",

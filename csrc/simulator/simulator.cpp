@@ -69,6 +69,29 @@ ScheduleRunner::Plans Simulator::take_plans() {
   return runner_->take_plans();
 }
 
+// Content that is in the spill tier before the program begins is spilled one by one, while the pool
+// is empty.
+void Simulator::begin_in(StartingPool pool) {
+  starting_pool_ = std::move(pool);
+  engine_->set_running_op({});
+  std::vector<Bytes> sizes;  // of blocks that the program allocates outside of ops
+  for (const TraceEvent& event : trace_.events) {
+    if (event.kind == EventKind::kOp) {
+      break;
+    }
+    if (event.kind == EventKind::kAllocate && event.index == 0) {
+      sizes.push_back(event.size);
+    } else if (event.kind == EventKind::kAdopt && event.index < starting_pool_.spilled.size() &&
+               starting_pool_.spilled[event.index]) {
+      const BlockId block = engine_->allocate(sizes[event.index]);
+      const StorageId id = engine_->adopt(content(block, event.size));
+      (void)engine_->user().evict(id);
+      first_spilled_.emplace(event.index, id);
+    }
+  }
+  spill_cost_before_ = engine_->counters().spill_cost_ns;
+}
+
 void Simulator::fill_pool() {
   engine_->set_running_op({});
   if (trace_.device.bounces) {
@@ -78,7 +101,9 @@ void Simulator::fill_pool() {
     (void)engine_->allocate(place.size, place.offset);
   }
   for (const std::optional<StartingPool::Place>& place : starting_pool_.blocks) {
-    first_blocks_.push_back(place ? engine_->allocate(place->size, place->offset) : BlockId());
+    const bool spilled = first_spilled_.contains(static_cast<std::uint32_t>(first_blocks_.size()));
+    first_blocks_.push_back(place && !spilled ? engine_->allocate(place->size, place->offset)
+                                              : BlockId());
   }
   // After the blocks: charges outside move the end of the pool, and a block may lie beyond.
   if (unseen_ > Bytes(0)) {
@@ -111,7 +136,7 @@ SimulationResult Simulator::run() {
   result.ops = static_cast<std::int64_t>(op_);
   result.plain_cost = plain_;
   result.replay_cost = replay_cost();
-  result.spill_cost = Nanoseconds(engine_->counters().spill_cost_ns);
+  result.spill_cost = Nanoseconds(engine_->counters().spill_cost_ns - spill_cost_before_);
   return result;
 }
 
@@ -162,6 +187,10 @@ FreshStorage Simulator::content(BlockId block, Bytes nbytes) {
 }
 
 void Simulator::adopt(std::uint32_t block, Bytes nbytes) {
+  if (const auto spilled = first_spilled_.find(block); spilled != first_spilled_.end()) {
+    add_storage(spilled->second);
+    return;
+  }
   if (!blocks_[block].valid()) {  // in overflow memory
     add_storage(engine_->add_external(&blocks_[block], nbytes, Engine::Charge::kAmongOutside));
     return;
@@ -169,7 +198,13 @@ void Simulator::adopt(std::uint32_t block, Bytes nbytes) {
   FreshStorage fresh = content(blocks_[block], nbytes);
   const auto& places = starting_pool_.blocks;
   fresh.placed = block < places.size() && places[block] && places[block]->placed;
-  add_storage(engine_->adopt(fresh));
+  const StorageId id = engine_->adopt(fresh);
+  add_storage(id);
+  if (block < starting_pool_.clean.size() && starting_pool_.clean[block]) {
+    const std::int64_t before = engine_->counters().spill_cost_ns;
+    engine_->save(id);
+    spill_cost_before_ += engine_->counters().spill_cost_ns - before;
+  }
 }
 
 // The storage has other bytes now. If an evicted value was computed from the old ones, a live run
@@ -195,6 +230,10 @@ void Simulator::allocate(const TraceEvent& event) {
     return;
   }
   engine_->set_running_op({});
+  if (first_spilled_.contains(static_cast<std::uint32_t>(blocks_.size()))) {
+    blocks_.emplace_back();
+    return;
+  }
   const bool known = blocks_.size() < first_blocks_.size() && first_blocks_[blocks_.size()].valid();
   blocks_.push_back(known ? first_blocks_[blocks_.size()] : engine_->allocate(event.size));
 }
@@ -287,13 +326,23 @@ void Simulator::take_recorded(const TracePlan& plan) {
     return;
   }
   TracePlanLists lists = trace_.lists_of(plan);
+  // The engine's numbers instead of the trace's.
   std::vector<TraceStart> starts(lists.starts.begin(), lists.starts.end());
   for (TraceStart& start : starts) {
-    if (start.storage > 0) {  // the engine's number instead of the trace's
+    if (start.storage > 0) {
       start.storage = storages_[start.storage - 1].index() + 1;
     }
   }
-  lists.starts = starts;
+  std::vector<TraceEviction> evictions(lists.evictions.begin(), lists.evictions.end());
+  std::vector<TraceBlock> blocks(lists.blocks.begin(), lists.blocks.end());
+  const auto number = [this](auto& each) {
+    if (each.op == TraceEviction::kStorage) {
+      each.slot = storages_[each.slot].index();
+    }
+  };
+  std::ranges::for_each(evictions, number);
+  std::ranges::for_each(blocks, number);
+  lists = {.evictions = evictions, .blocks = blocks, .starts = starts};
   planned->on_recorded(plan, lists);
 }
 

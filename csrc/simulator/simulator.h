@@ -34,8 +34,12 @@ struct StartingPool {
   };
   // Places of the first blocks that the program allocates outside of ops; nullopt: anywhere.
   std::vector<std::optional<Place>> blocks;
+  // By these blocks: whether the content is in the spill tier, and the block is free. Shorter: not.
+  std::vector<bool> spilled{};
+  // By these blocks: whether the spill tier has a copy of the content. Shorter: not.
+  std::vector<bool> clean{};
   // Places of other blocks, which stay allocated.
-  std::vector<Place> others;
+  std::vector<Place> others{};
 };
 
 class RECOUP_API Simulator final : private Device {
@@ -54,11 +58,13 @@ class RECOUP_API Simulator final : private Device {
   [[nodiscard]] ScheduleRunner::Plans take_plans();
   [[nodiscard]] const Engine& engine() const { return *engine_; }
   [[nodiscard]] Engine& engine() { return *engine_; }
+  // The storages so far, by number in the trace.
+  [[nodiscard]] const std::vector<StorageId>& storages() const { return storages_; }
 
   // ---- before the run ----
   // Sets the observers, in the order in which they are called. Both may be null.
   void observe(Observer* first, Observer* second = nullptr);
-  void begin_in(StartingPool pool) { starting_pool_ = std::move(pool); }
+  void begin_in(StartingPool pool);
   // Charges overflow memory from the beginning; 0: when it is needed.
   void begin_with_window(Bytes window) { first_window_ = window; }
   // Charges bytes outside the pool, for the whole run, that belong to no storage of the program.
@@ -156,7 +162,9 @@ class RECOUP_API Simulator final : private Device {
   Nanoseconds most_replay_cost_;
   StartingPool starting_pool_;
   std::vector<BlockId> first_blocks_;  // blocks of starting_pool_; invalid: anywhere
-  Nanoseconds plain_{0};               // cost of the program's ops so far
+  std::unordered_map<std::uint32_t, StorageId> first_spilled_;  // by block of starting_pool_
+  std::int64_t spill_cost_before_ = 0;                          // of filling the tier, in ns
+  Nanoseconds plain_{0};                                        // cost of the program's ops so far
   Nanoseconds replayed_{0};  // actual cost of replays; the engine's own count includes noise
   std::optional<CostNoise> noise_;
   std::optional<TraceUses> uses_;  // for a policy that looks ahead

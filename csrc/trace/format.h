@@ -14,10 +14,12 @@
 #include <array>
 #include <cstdint>
 
+#include "recoup/trace.h"
+
 namespace recoup::detail {
 
 inline constexpr std::array<unsigned char, 8> kTraceMagic{0x89, 'r', 't', 'r', 'a', 'c', 'e', '\n'};
-inline constexpr std::uint32_t kTraceVersion = 14;
+inline constexpr std::uint32_t kTraceVersion = 15;
 inline constexpr std::size_t kFrameHeader = 12;
 inline constexpr std::uint32_t kMaxFrame = 64U << 20;
 
@@ -53,6 +55,14 @@ inline constexpr std::uint64_t kMostDeviceFlags = 3;
 
 // Flags of a plan.
 inline constexpr std::uint64_t kPlanListed = 1;
+
+// The op that made a value which a plan names. The largest u32 stands for no value.
+inline constexpr std::uint64_t planned_op_code(std::uint32_t op) {
+  return op == 0xffffffff ? 0 : op == TraceEviction::kStorage ? 1 : op + std::uint64_t{2};
+}
+inline constexpr std::uint32_t planned_op(std::uint32_t code) {
+  return code == 0 ? 0xffffffff : code == 1 ? TraceEviction::kStorage : code - 2;
+}
 
 // Flags of an op, below the number of its copies.
 inline constexpr std::uint64_t kOpRepeatable = 1;

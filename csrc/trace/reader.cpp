@@ -231,10 +231,11 @@ class TraceReader {
     plan.expected = Nanoseconds(natural());
     evictions_.clear();
     for (std::size_t left = count(); left > 0; --left) {
-      const std::uint32_t ops = index();
-      const std::uint32_t op = index();
-      evictions_.push_back(
-          {.ops = ops, .op = op == 0 ? TraceEviction::kMoves : op - 1, .slot = index()});
+      TraceEviction& eviction = evictions_.emplace_back();
+      eviction.ops = index();
+      eviction.op = planned_op(index());
+      eviction.slot = index();
+      eviction.spills = index(1) != 0;
     }
     blocks_.clear();
     for (std::size_t left = count(); left > 0; --left) {
@@ -244,6 +245,8 @@ class TraceReader {
       block.size = Bytes(natural());
       block.at = Bytes(natural());
       block.other = Bytes(natural());
+      block.op = planned_op(index());
+      block.slot = index();
     }
     starts_.clear();
     for (std::size_t left = count(); left > 0; --left) {

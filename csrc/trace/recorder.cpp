@@ -109,6 +109,28 @@ void TraceRecorder::add(EventKind kind, StorageId storage, Bytes size) {
 // Blocks from before the step are named by the trace's numbers of storages. A storage that the
 // trace does not have is left out.
 void TraceRecorder::on_plan(const TracePlan& plan, const TracePlanLists& lists) {
+  // A storage from before the recording cannot be named: its eviction stands for none, and its
+  // block is left out.
+  std::vector<TraceEviction> evictions(lists.evictions.begin(), lists.evictions.end());
+  for (TraceEviction& each : evictions) {
+    if (each.op == TraceEviction::kStorage) {
+      const std::uint32_t number = get(storages_, each.slot);
+      each = {.ops = each.ops,
+              .op = number == kNone ? TraceEviction::kLastRun - 1 : each.op,
+              .slot = number == kNone ? 0 : number,
+              .spills = each.spills};
+    }
+  }
+  std::vector<TraceBlock> blocks;
+  for (TraceBlock block : lists.blocks) {
+    if (block.op == TraceEviction::kStorage) {
+      block.slot = get(storages_, block.slot);
+      if (block.slot == kNone) {
+        continue;
+      }
+    }
+    blocks.push_back(block);
+  }
   std::vector<TraceStart> starts;
   for (TraceStart start : lists.starts) {
     if (start.storage > 0) {
@@ -120,7 +142,7 @@ void TraceRecorder::on_plan(const TracePlan& plan, const TracePlanLists& lists) 
     }
     starts.push_back(start);
   }
-  sink_.add_plan(plan, {.evictions = lists.evictions, .blocks = lists.blocks, .starts = starts});
+  sink_.add_plan(plan, {.evictions = evictions, .blocks = blocks, .starts = starts});
 }
 
 void TraceRecorder::on_step(std::string_view name) {

@@ -91,6 +91,7 @@ class TraceValidator final : public TraceSink {
 
   [[noreturn]] void fail(const std::string& what) const;
   void check_size(Bytes size, Bytes most = kMostBytes) const;
+  void check_planned_value(std::uint32_t op, std::uint32_t slot) const;
   void check_planned(Bytes size, PoolOffset at) const;
   void check_block_size(Bytes size) const;
   void check_count(std::uint64_t count, const char* what) const;

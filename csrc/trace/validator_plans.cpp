@@ -31,18 +31,28 @@ void TraceValidator::add_plan(const TracePlan& plan, const TracePlanLists& lists
       (!lists.blocks.empty() && lists.blocks.back().ops > kMostPlannedOps)) {
     fail(str_cat("a plan covers more than ", kMostPlannedOps, " ops"));
   }
+  for (const TraceEviction& eviction : evictions) {
+    check_planned_value(eviction.op, eviction.slot);
+  }
   for (const TraceBlock& block : lists.blocks) {
+    check_planned_value(block.op, block.slot);
     check_planned(block.size, block.at);
     check_planned(block.size, block.other);
   }
   for (const TraceStart& start : lists.starts) {
     check_planned(start.size, start.at);
     check_planned(start.size, start.other);
-    if (start.storage > storages_.size()) {
-      fail(str_cat("a plan names storage ", start.storage - 1, ", which does not exist yet"));
+    if (start.storage > 0) {
+      check_planned_value(TraceEviction::kStorage, start.storage - 1);
     }
   }
   ++events_;
+}
+
+void TraceValidator::check_planned_value(std::uint32_t op, std::uint32_t slot) const {
+  if (op == TraceEviction::kStorage && slot >= storages_.size()) {
+    fail(str_cat("a plan names storage ", slot, ", which does not exist yet"));
+  }
 }
 
 void TraceValidator::check_planned(Bytes size, PoolOffset at) const {

@@ -176,8 +176,9 @@ void TraceWriter::add_plan(const TracePlan& plan, const TracePlanLists& lists) {
   put(lists.evictions.size());
   for (const TraceEviction& eviction : lists.evictions) {
     put(eviction.ops);
-    put(eviction.op == TraceEviction::kMoves ? 0 : eviction.op + std::uint64_t{1});
+    put(planned_op_code(eviction.op));
     put(eviction.slot);
+    put(eviction.spills ? 1 : 0);
   }
   put(lists.blocks.size());
   for (const TraceBlock& block : lists.blocks) {
@@ -186,6 +187,8 @@ void TraceWriter::add_plan(const TracePlan& plan, const TracePlanLists& lists) {
     put(natural(block.size.count()));
     put(natural(block.at.count()));
     put(natural(block.other.count()));
+    put(planned_op_code(block.op));
+    put(block.slot);
   }
   put(lists.starts.size());
   for (const TraceStart& start : lists.starts) {

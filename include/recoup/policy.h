@@ -156,6 +156,7 @@ struct OracleOptions {
   double ancestors = 1.0;  // w
   double age = 0.0;        // d, for the time since the last use
   bool ahead = true;       // evict values that are never used again first
+  double copies = 0.0;     // weight of the time of copies; the cost is at most this. 0: no limit
 };
 
 // Options of a policy.

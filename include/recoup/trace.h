@@ -110,22 +110,31 @@ struct TraceListOp {
 // An entry of an eviction list. When `ops` ops of the step have ended, the engine evicts a result
 // of op `op` of the step, or moves blocks if `op` is kMoves.
 struct TraceEviction {
-  // Value of `op` that stands for moves.
+  // Values of `op`: blocks are moved; the value is in the storage `slot`, which no op of this step
+  // or of its last run made.
   static constexpr std::uint32_t kMoves = 0xffffffff;
+  static constexpr std::uint32_t kStorage = 0xfffffffe;
+  // To be added to the number of an op of the step's last run.
+  static constexpr std::uint32_t kLastRun = 1U << 30;
   std::uint32_t ops = 0;  // number of ops of the step that have ended
   std::uint32_t op = 0;   // number of the op in the step
   // Result of the op: its new storages in order, then the storages that it wrote.
   std::uint32_t slot = 0;
+  bool spills = false;  // whether the value is spilled
   friend bool operator==(const TraceEviction&, const TraceEviction&) = default;
 };
 
 // The planned offset of a block that the step allocates.
 struct TraceBlock {
+  static constexpr std::uint32_t kNone = 0xffffffff;
   std::uint32_t ops = 0;        // number of ops of the step that have ended
   std::uint32_t evictions = 0;  // number of entries of the eviction list before it
   Bytes size{0};                // bytes, rounded up to the alignment
   PoolOffset at{0};             // offset in the pool
   PoolOffset other{0};          // offset if that range is not free; equal to `at`: there is none
+  // The value that is fetched into it ahead of its use, as in TraceEviction; kNone: none.
+  std::uint32_t op = kNone;
+  std::uint32_t slot = 0;
   friend bool operator==(const TraceBlock&, const TraceBlock&) = default;
 };
 

@@ -50,6 +50,7 @@ class Tier {
     }
   }
   [[nodiscard]] Bytes unit() const { return unit_; }
+  [[nodiscard]] const TierSpeed& speed() const { return speed_; }
 
   // Whether values can be spilled.
   [[nodiscard]] bool open() const { return slots_ && !closed_; }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "csrc/pool/compaction.h"
+#include "recoup/policy.h"
 #include "recoup/stats.h"
 #include "recoup/trace.h"
 #include "recoup/types.h"
@@ -26,14 +27,33 @@ struct PlannedPlace {
   friend bool operator==(const PlannedPlace&, const PlannedPlace&) = default;
 };
 
+// A candidate to evict, and how it is to be restored.
+struct PlannedVictim {
+  ValueId value;  // invalid: none
+  GetBack by = GetBack::kCheapest;
+};
+
+// A spilled value to fetch, and where.
+struct PlannedFetch {
+  ValueId value;
+  PlannedPlace place;
+};
+
+// What brings the blocks from before a step to where its plan expects them.
+struct Arrangement {
+  std::vector<PlannedVictim> victims;  // they are not resident when the planned step begins
+  std::vector<Move> moves;
+  [[nodiscard]] bool empty() const { return victims.empty() && moves.empty(); }
+};
+
 // All methods are called under the engine's lock.
 class VictimPlan {
  public:
   virtual ~VictimPlan() = default;
 
-  // The next planned victim: a candidate, the same one until it ceases to be one. Invalid: the
-  // policy decides.
-  [[nodiscard]] virtual ValueId next() const = 0;
+  // The next planned victim, the same one until it ceases to be a candidate. None: the policy
+  // decides.
+  [[nodiscard]] virtual PlannedVictim next() const = 0;
   // Called when enough bytes are free, but fragmented. The price limit up to which blocks are to be
   // moved now, before next() is evicted; nullopt: the plan has no move here.
   [[nodiscard]] virtual std::optional<Nanoseconds> moves_next() const = 0;
@@ -48,12 +68,24 @@ class VictimPlan {
   [[nodiscard]] virtual std::optional<PlannedPlace> begin_block(Bytes /*size*/) {
     return std::nullopt;
   }
-  // A candidate to evict before that block is allocated; invalid: none is left.
-  [[nodiscard]] virtual ValueId victim_before_block() { return {}; }
-  // Moves that bring blocks from before the step to their planned offsets. Empty: none is due.
-  [[nodiscard]] virtual std::vector<Move> take_arrangement() { return {}; }
+  // The next victim to evict before that block, or that of a fetch, is allocated.
+  [[nodiscard]] virtual PlannedVictim victim_before_block() { return {}; }
+  // What is to be done before the first blocks are allocated. Empty: nothing is due.
+  [[nodiscard]] virtual Arrangement take_arrangement() { return {}; }
   // Whether the block was allocated at its planned offset.
   virtual void end_block(bool /*as_planned*/) {}
+
+  // ---- copies ----
+  // Whether all copies of the running step are planned. No other measure then begins any.
+  [[nodiscard]] virtual bool copies() const { return false; }
+  // A value to write to the spill tier now; invalid: none. Each one is returned once.
+  [[nodiscard]] virtual ValueId next_to_write() { return {}; }
+  // The next fetch that is due, the same one until it has begun; nullopt: none is.
+  [[nodiscard]] virtual std::optional<PlannedFetch> begin_fetch() { return std::nullopt; }
+  // Whether that fetch has begun.
+  virtual void end_fetch(bool /*begun*/) {}
+  // A fetch that is not planned has begun.
+  virtual void on_fetch_ahead(ValueId /*value*/) {}
 
   // The simulated trace says that this plan is in force from now on.
   virtual void on_recorded(const TracePlan& /*plan*/, const TracePlanLists& /*lists*/) {}

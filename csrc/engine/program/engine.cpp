@@ -113,6 +113,12 @@ StorageId Engine::storage_in(BlockId block) const {
   return owner.valid() ? context_.lineage[owner].storage : StorageId();
 }
 
+StorageId Engine::storage_of(BlockId block) const {
+  const ValueId owner = context_.pool.owner(block);
+  const ValueId value = owner.valid() ? owner : context_.copies->read_into(block);
+  return value.valid() ? context_.lineage[value].storage : StorageId();
+}
+
 StorageId Engine::adopt(const FreshStorage& fresh) {
   const StorageId storage = values_.add_storage(fresh);
   if (context_.observer != nullptr) {

@@ -65,6 +65,8 @@ class Engine final {
   [[nodiscard]] const Pool& pool() const { return context_.pool; }
   // The storage whose content is in a block; invalid: none.
   [[nodiscard]] StorageId storage_in(BlockId block) const;
+  // The storage whose content is in a block or is being read into it; invalid: none.
+  [[nodiscard]] StorageId storage_of(BlockId block) const;
 
   // ---- storages ----
   // Registers a storage that was made outside the pool, with a non-recomputable value. Charges its
@@ -76,6 +78,9 @@ class Engine final {
   };
   StorageId add_external(void* handle, Bytes nbytes, Charge charge = Charge::kNow,
                          SegmentId segment = {});
+  // Copies the content of a storage in the pool to the spill tier, for simulations that begin with
+  // such copies.
+  void save(StorageId storage) { (void)spiller_.save(current(storage)); }
   // Note [Segments].
   void set_segment(const SegmentChange& change) { importer_.set_segment(change); }
   // Asks the device for changes of segments.

@@ -77,12 +77,44 @@ bool ReadAhead::read(ValueId id) {
   }
   const std::optional<BlockId> found = context_.pool.allocate(size, context_.placer.zone(size));
   if (found) {
-    NewBlock block(context_.pool, *found);
-    pages_.touch(context_.pool.offset(*found), size);
-    context_.count_peak();
-    copies_.begin_read(id, std::move(block));
+    read_into(*found, id);
+    if (context_.victim_plan != nullptr) {
+      context_.victim_plan->on_fetch_ahead(id);
+    }
   }
   return found.has_value();
+}
+
+void ReadAhead::read_into(BlockId block, ValueId id) {
+  NewBlock taken(context_.pool, block);
+  pages_.touch(context_.pool.offset(block), lineage_[id].size);
+  context_.count_peak();
+  copies_.begin_read(id, std::move(taken));
+}
+
+// A fetch whose place is not free yet is tried again before the next kernel.
+void ReadAhead::read_planned(VictimPlan& plan) {
+  while (const std::optional<PlannedFetch> fetch = plan.begin_fetch()) {
+    evictor_.evict_before_block(plan);
+    if (!lineage_.contains(fetch->value) || !lineage_[fetch->value].spilled()) {
+      continue;
+    }
+    const Bytes size = lineage_[fetch->value].size;
+    std::optional<BlockId> block;
+    if (context_.shortfall(size) <= Bytes(0)) {
+      block = context_.pool.allocate_at(fetch->place.at, size);
+      if (!block && fetch->place.other != fetch->place.at) {
+        block = context_.pool.allocate_at(fetch->place.other, size);
+      }
+    }
+    if (block) {
+      read_into(*block, fetch->value);
+    }
+    plan.end_fetch(block.has_value());
+    if (!block) {
+      return;
+    }
+  }
 }
 
 // False: a victim is used earlier than the value to read, or must be written first.

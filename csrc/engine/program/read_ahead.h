@@ -24,6 +24,8 @@ namespace recoup::detail {
 //
 // If all values that the next ops use are resident, they are looked at again after a spill, or when
 // an eighth of these ops has ended.
+//
+// In a step whose copies are planned, values are read where the plan says instead.
 class ReadAhead {
  public:
   struct Parts {
@@ -41,7 +43,12 @@ class ReadAhead {
   void before_kernel() {
     if (context_.forecast != nullptr && context_.charges.spilled > Bytes(0)) {
       try {
-        read_next();
+        VictimPlan* const plan = context_.victim_plan;
+        if (plan != nullptr && plan->copies()) {
+          read_planned(*plan);
+        } else {
+          read_next();
+        }
       } catch (const std::bad_alloc&) {
         // The value is read when an op needs it.
       }
@@ -50,7 +57,9 @@ class ReadAhead {
 
  private:
   void read_next();
+  void read_planned(VictimPlan& plan);
   bool read(ValueId id);
+  void read_into(BlockId block, ValueId id);
   bool make_room(Bytes size);
   [[nodiscard]] bool used_soon(ValueId id) const { return seen_.get(id) == look_; }
   // Adds a value to those that are used soon. False: it is one already.

@@ -30,8 +30,13 @@ void WriteBehind::write_next() {
     return;
   }
   const Bytes most(context_.budget.count() / kMostWritten);
+  VictimPlan* const plan = context_.victim_plan;
+  if (plan != nullptr && plan->copies()) {
+    write_planned(most, [plan] { return plan->next_to_write(); });
+    return;
+  }
   if (context_.forecast != nullptr) {
-    write_planned(most);
+    write_planned(most, [this] { return context_.forecast->next_to_write(); });
   }
   // The number of writes per call is limited: in a small tier one write may replace the one before,
   // and so on.
@@ -54,9 +59,9 @@ void WriteBehind::write_next() {
 }
 
 // Note [Writes known in advance] in spill_forecast.h.
-void WriteBehind::write_planned(Bytes most) {
+void WriteBehind::write_planned(Bytes most, const std::function<ValueId()>& next_value) {
   while (copies_.writes() < kMostWrites && copies_.in_writing() <= most) {
-    const ValueId next = context_.forecast->next_to_write();
+    const ValueId next = next_value();
     if (!next.valid() || !spiller_.begin_write(next)) {
       return;
     }

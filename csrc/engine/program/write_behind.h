@@ -1,6 +1,8 @@
 // WriteBehind: writes values that will be spilled next, while ops run.
 #pragma once
 
+#include <functional>
+
 #include "csrc/engine/reclaim/evictor.h"
 #include "csrc/engine/state/context.h"
 #include "csrc/engine/state/values.h"
@@ -35,7 +37,7 @@ class WriteBehind {
 
  private:
   void write_next();
-  void write_planned(Bytes most);
+  void write_planned(Bytes most, const std::function<ValueId()>& next_value);
   [[nodiscard]] ValueId next_to_write(Bytes wanted);
 
   Context& context_;

@@ -39,8 +39,9 @@ Evictions Evictor::plan(const RoomRequest& request) {
     return {};
   }
   if (context_.victim_plan != nullptr) {
-    if (const ValueId victim = context_.victim_plan->next(); victim.valid()) {
-      return {decide(victim)};
+    const PlannedVictim victim = context_.victim_plan->next();
+    if (victim.value.valid() && lineage_[victim.value].evictable()) {
+      return {decide(victim.value, victim.by)};
     }
   }
   return policy_.spares() ? with_spared(request) : ask_policy(request);
@@ -49,7 +50,8 @@ Evictions Evictor::plan(const RoomRequest& request) {
 Evictions Evictor::ask_policy(const RoomRequest& request) {
   const Timer timer(context_.stats.search_ns);
   Evictions named = decided(policy_.plan(candidates_, request));
-  if (named.size() == 1 && named[0].by == GetBack::kCheapest && named[0].spills) {
+  if (!policy_.needs().copies && named.size() == 1 && named[0].by == GetBack::kCheapest &&
+      named[0].spills) {
     if (context_.forecast != nullptr) {
       named[0] = decide(used_last(named[0].victim));
     }
@@ -290,6 +292,22 @@ void Evictor::evict(const Eviction& eviction) {
   }
   values_.transition(id, Residency::kEvicted);
   values_.drain();
+}
+
+void Evictor::evict_planned(const PlannedVictim& victim) {
+  if (lineage_[victim.value].copying) {
+    context_.copy_wait->wait(victim.value);
+  }
+  if (lineage_.contains(victim.value) && lineage_[victim.value].evictable()) {
+    evict(decide(victim.value, victim.by));
+  }
+}
+
+void Evictor::evict_before_block(VictimPlan& plan) {
+  for (PlannedVictim victim = plan.victim_before_block(); victim.value.valid();
+       victim = plan.victim_before_block()) {
+    evict_planned(victim);
+  }
 }
 
 void Evictor::evict_candidates() {

@@ -35,6 +35,9 @@ class Evictor final : public Reclaimer {
   // refuses, the value is disowned.
   void evict(const Eviction& eviction);
   void evict(ValueId id) { evict(decide(id)); }
+  // As the running step's plan says.
+  void evict_planned(const PlannedVictim& victim);
+  void evict_before_block(VictimPlan& plan);
   // Evicts those of the victims that are still evictable, in order.
   void evict_all(const Evictions& evictions);
   // Evicts all candidates, for a second try.

@@ -91,13 +91,15 @@ std::optional<BlockId> Room::take_planned(Bytes size) {
     measure();
     context_.room_time += SteadyClock::now() - start;
   };
-  if (const std::vector<Move> moves = plan.take_arrangement(); !moves.empty()) {
-    timed([&] { mover_.arrange(moves); });
+  if (const Arrangement first = plan.take_arrangement(); !first.empty()) {
+    timed([&] {
+      for (const PlannedVictim& victim : first.victims) {
+        evictor_.evict_planned(victim);
+      }
+      mover_.arrange(first.moves);
+    });
   }
-  for (ValueId victim = plan.victim_before_block(); victim.valid();
-       victim = plan.victim_before_block()) {
-    timed([&] { evictor_.evict(victim); });
-  }
+  timed([&] { evictor_.evict_before_block(plan); });
   std::optional<BlockId> block;
   if (context_.shortfall(size) <= Bytes(0)) {
     block = pool_.allocate_at(place->at, size);
@@ -142,7 +144,7 @@ std::optional<Room::Step> Room::planned_step(const RoomRequest& request, Nanosec
     return std::nullopt;
   }
   const std::optional<Nanoseconds> limit = planned->moves_next();
-  if (!limit && !planned->next().valid()) {
+  if (!limit && !planned->next().value.valid()) {
     return std::nullopt;
   }
   Reclaimer& way = limit ? static_cast<Reclaimer&>(mover_) : evictor_;

@@ -137,6 +137,7 @@ class Values {
   ValueId remove_storage(StorageId storage);
   [[nodiscard]] HeldStorage& operator[](StorageId id) { return storages_[id]; }
   [[nodiscard]] const HeldStorage& operator[](StorageId id) const { return storages_[id]; }
+  [[nodiscard]] bool contains(StorageId id) const { return storages_.contains(id); }
   [[nodiscard]] ValueId current(StorageId id) const { return storages_[id].current; }
   template <class Function>
   void for_each_storage(Function&& function) const {

@@ -142,6 +142,12 @@ void AsyncCopies::begin(Copy copy) {
   copies_.push_back(std::move(copy));
 }
 
+ValueId AsyncCopies::read_into(BlockId block) const {
+  const auto found = std::find_if(copies_.begin(), copies_.end(),
+                                  [&](const Copy& copy) { return copy.block == block; });
+  return found == copies_.end() ? ValueId() : found->value;
+}
+
 Bytes AsyncCopies::in_writing() const {
   Bytes sum{0};
   for (const Copy& copy : copies_) {

@@ -41,6 +41,8 @@ class AsyncCopies final : public CopyWait {
   void begin_write(ValueId id, Tier::Slot slot);
   // Begins to read a spilled value into a block without an owner.
   void begin_read(ValueId id, NewBlock block);
+  // The value that is being read into the block; invalid: none.
+  [[nodiscard]] ValueId read_into(BlockId block) const;
   [[nodiscard]] bool any() const { return !copies_.empty(); }
   [[nodiscard]] bool writing() const { return writes_ > 0; }
   [[nodiscard]] std::size_t writes() const { return writes_; }

@@ -83,11 +83,15 @@ class Simulation {
     if (detail::has_next_use_predictor(options.engine)) {
       next_use_predictor_.emplace(simulator_.engine());
       simulator_.engine().set_forecast(&*next_use_predictor_);
-      simulator_.observe(&*next_use_predictor_, observer);
-    } else if (detail::has_foresight(options.engine)) {
+    }
+    if (detail::has_foresight(options.engine)) {
       foresight_.emplace(simulator_.engine(), detail::Foresight::Settings{.recorded = recorded});
       simulator_.engine().set_victim_plan(&*foresight_);
-      simulator_.observe(&*foresight_, observer);
+    }
+    steps_ = {next_use_predictor_ ? &*next_use_predictor_ : nullptr,
+              foresight_ ? &*foresight_ : nullptr};
+    if (next_use_predictor_ || foresight_) {
+      simulator_.observe(&steps_, observer);
     }
     plan_ahead(trace, options, simulator_);
     if (foresight_ && !recorded && plans_ahead(trace, options)) {
@@ -106,6 +110,7 @@ class Simulation {
   detail::Simulator simulator_;
   std::optional<detail::Foresight> foresight_;
   std::optional<detail::NextUsePredictor> next_use_predictor_;
+  detail::Observers steps_;
 };
 
 // The smallest budget on the device in which `peak` bytes fit, where `peak` includes the bounce

@@ -1,5 +1,6 @@
 // A bound for policies that know the future: the cost to restore a value, divided by its bytes and
 // by the time until its next use. For simulations only.
+#include <algorithm>
 #include <cmath>
 #include <stdexcept>
 
@@ -28,6 +29,7 @@ class Oracle final : public ScorePolicy {
   }
   [[nodiscard]] bool looks_ahead() const noexcept override { return options_.ahead; }
   [[nodiscard]] bool has_priorities() const noexcept override { return true; }
+  [[nodiscard]] bool looks_at_copies() const noexcept override { return options_.copies > 0; }
 
   double score(const Candidate& candidate, double cost, Tick now) override {
     if (options_.ahead && candidate.until_use == Candidate::kNever) {
@@ -35,11 +37,21 @@ class Oracle final : public ScorePolicy {
     }
     const auto own = static_cast<double>(candidate.own_cost.count());
     // A cost or a distance of 0 counts as 1 ns.
-    const double total = std::max(own + options_.ancestors * (cost - own), 1.0);
+    double total = own + options_.ancestors * (cost - own);
+    if (looks_at_copies() && candidate.copy_cost != Candidate::kNever) {
+      total = std::min(total, options_.copies * static_cast<double>(candidate.copy_cost.count()));
+    }
+    total = std::max(total, 1.0);
     const double distance = std::max(static_cast<double>(candidate.until_use.count()), 1.0);
     return std::pow(total, options_.cost) /
            (std::pow(bytes(candidate), options_.size) * std::pow(distance, options_.distance) *
             std::pow(staleness(candidate, now), options_.age));
+  }
+
+  [[nodiscard]] GetBack get_back(const Candidate& victim, double cost) const override {
+    const bool copied = looks_at_copies() && victim.copy_cost != Candidate::kNever &&
+                        options_.copies * static_cast<double>(victim.copy_cost.count()) < cost;
+    return !looks_at_copies() ? GetBack::kCheapest : copied ? GetBack::kCopy : GetBack::kReplay;
   }
 
   OracleOptions options_;

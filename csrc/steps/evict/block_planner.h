@@ -5,10 +5,11 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "csrc/steps/evict/score_search.h"
-#include "csrc/steps/evict/step_trial.h"
 #include "csrc/steps/place/step_layout.h"
+#include "csrc/steps/trial/step_trial.h"
 
 namespace recoup::detail {
 
@@ -34,7 +35,21 @@ class BlockPlanner {
                                           std::int64_t work, Nanoseconds most);
 
  private:
+  // A run without regard to addresses.
+  struct Run {
+    EvictionList list{};
+    std::vector<bool> spilled;  // see StepScore
+    std::vector<bool> clean;
+    TrialBlocks blocks{};
+    std::vector<std::uint32_t> evictions{};  // by life: number of entries of the list before it
+  };
   [[nodiscard]] std::optional<Found> place(const StepScore& score, Bytes budget, Nanoseconds most);
+  [[nodiscard]] std::optional<Run> run_by_bytes(const StepScore& score, const TrialLimits& limits);
+  [[nodiscard]] std::optional<Found> place_early(const Run& lazy, Nanoseconds most);
+  [[nodiscard]] std::optional<Found> place_run(const Run& run, Nanoseconds most);
+  [[nodiscard]] StartingPool pool_of(const Run& run, std::span<const PlannedPlace> places) const;
+  [[nodiscard]] BlockPlan plan_of(const TrialBlocks& blocks, std::span<const PlannedPlace> places,
+                                  std::span<const std::uint32_t> evictions) const;
   [[nodiscard]] Nanoseconds cost_of_alternating(const StepBlocks& blocks,
                                                 std::span<const PlannedPlace> places) const;
   void check() const;

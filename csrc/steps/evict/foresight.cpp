@@ -44,6 +44,10 @@ void Foresight::follow() {
   if (log().op_count() == 0) {
     followed_all_ = following_ != nullptr && following_->evictions;
     arranged_ = followed_all_ && following_->hash == in_place_;
+    if (followed_all_ && engine_.options().spill > Bytes(0)) {
+      writes_.emplace(following_->evictions->list);
+      writes_->begin(log(), engine_);
+    }
   } else if (following_ != before) {
     followed_all_ = false;
   }
@@ -67,9 +71,9 @@ Foresight::KnownStep* Foresight::agreeing() {
   return found == known_.end() ? nullptr : found->get();
 }
 
-ValueId Foresight::next() const {
+PlannedVictim Foresight::next() const {
   return following_ != nullptr && following_->evictions ? following_->evictions->list.next(log())
-                                                        : ValueId();
+                                                        : PlannedVictim();
 }
 
 // Moves that were cheap when the list was verified may be expensive in the current state of the
@@ -96,19 +100,28 @@ std::optional<PlannedPlace> Foresight::begin_block(Bytes size) {
   return place;
 }
 
-ValueId Foresight::victim_before_block() {
+PlannedVictim Foresight::victim_before_block() {
   return follower_.victim(following_->evictions->list, log());
 }
 
 // Operands of the running op must not move, so the first ops are tried one after another.
-std::vector<Move> Foresight::take_arrangement() {
+Arrangement Foresight::take_arrangement() {
   if (arranged_ || log().op_count() >= kFirstOps) {
     return {};
   }
-  std::vector<Move> moves = arrangement(following_->evictions->blocks, engine_, log());
-  arranged_ = moves.empty();
-  as_planned_ &= moves.empty();
-  return moves;
+  Arrangement first = arrangement(following_->evictions->blocks, engine_, log());
+  arranged_ = first.empty();
+  as_planned_ &= first.empty();
+  return first;
+}
+
+std::optional<PlannedFetch> Foresight::begin_fetch() {
+  return follower_.begin_fetch(following_->evictions->blocks, log(), engine_);
+}
+
+void Foresight::end_fetch(bool begun) {
+  follower_.end_fetch(begun);
+  counts_.planned_blocks += begun ? 1 : 0;
 }
 
 void Foresight::end_block(bool as_planned) {
@@ -123,11 +136,23 @@ void Foresight::on_op_end(const OpRecord& record, std::span<const Operand> opera
     costs_.push_back(record.cost);
     end_op(record, operands, fresh);
     moves_ = 0;
+    if (copies()) {
+      writes_->end_op(log(), engine_, operands, fresh);
+    }
   }
 }
 
 void Foresight::on_evict(ValueId value) {
   Observers::on_evict(value);
+  count_listed(value);
+}
+
+void Foresight::on_spill(ValueId value) {
+  Observers::on_spill(value);
+  count_listed(value);
+}
+
+void Foresight::count_listed(ValueId value) {
   if (following_ == nullptr || !following_->evictions) {
     return;
   }
@@ -201,6 +226,7 @@ void Foresight::forget_step() {
   follower_.begin_step();
   arranged_ = false;
   as_planned_ = true;
+  writes_.reset();
   following_ = nullptr;
   followed_all_ = false;
   list_used_ = false;

@@ -8,8 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "csrc/steps/evict/block_follower.h"
 #include "csrc/steps/evict/planner_thread.h"
+#include "csrc/steps/follow/block_follower.h"
+#include "csrc/steps/follow/planned_writes.h"
 #include "csrc/steps/track/step_tracker.h"
 #include "recoup/api.h"
 
@@ -91,7 +92,7 @@ class RECOUP_API Foresight final : public StepTracker, public VictimPlan {
   void stop_planning_for_good() noexcept { thread_.stop_for_good(); }
 
   // VictimPlan.
-  [[nodiscard]] ValueId next() const override;
+  [[nodiscard]] PlannedVictim next() const override;
   [[nodiscard]] std::optional<Nanoseconds> moves_next() const override;
   void on_room_by_moves() override {
     ++moves_;
@@ -100,9 +101,13 @@ class RECOUP_API Foresight final : public StepTracker, public VictimPlan {
   void on_recorded(const TracePlan& plan, const TracePlanLists& lists) override;
   [[nodiscard]] bool places() const override;
   [[nodiscard]] std::optional<PlannedPlace> begin_block(Bytes size) override;
-  [[nodiscard]] ValueId victim_before_block() override;
-  [[nodiscard]] std::vector<Move> take_arrangement() override;
+  [[nodiscard]] PlannedVictim victim_before_block() override;
+  [[nodiscard]] Arrangement take_arrangement() override;
   void end_block(bool as_planned) override;
+  [[nodiscard]] bool copies() const override { return writes_.has_value() && places(); }
+  [[nodiscard]] ValueId next_to_write() override { return writes_->next(engine_); }
+  [[nodiscard]] std::optional<PlannedFetch> begin_fetch() override;
+  void end_fetch(bool begun) override;
   [[nodiscard]] bool disturbs() const override { return thread_.working(); }
   void add_to(Stats& stats) const override;
 
@@ -111,6 +116,7 @@ class RECOUP_API Foresight final : public StepTracker, public VictimPlan {
   void on_op_end(const OpRecord& record, std::span<const Operand> operands,
                  std::span<const StorageId> fresh) override;
   void on_evict(ValueId value) override;
+  void on_spill(ValueId value) override;
   void on_step(std::string_view name) override;
   void on_plan(const TracePlan& /*plan*/, const TracePlanLists& /*lists*/) override {}
 
@@ -149,11 +155,14 @@ class RECOUP_API Foresight final : public StepTracker, public VictimPlan {
   // The step has ended. No list was used in it.
   void measure_policy(KnownStep& step);
   [[nodiscard]] bool worth_recording() const;
-  // Cost of replays and moves so far.
+  // Cost of replays, moves and copies so far.
   [[nodiscard]] Nanoseconds cost() const {
-    return Nanoseconds(engine_.counters().replay_cost_ns) + engine_.context().move_cost();
+    const Stats& stats = engine_.counters();
+    return Nanoseconds(stats.replay_cost_ns + stats.spill_cost_ns) + engine_.context().move_cost();
   }
-  // Cost of the search for victims in the step, of its replays and moves, and of its ops, in ns.
+  void count_listed(ValueId victim);
+  // Cost of the search for victims in the step, of its replays, moves and copies, and of its ops,
+  // in ns.
   [[nodiscard]] double search_cost() const;
   [[nodiscard]] double step_cost() const {
     return static_cast<double>((cost() - cost_before_).count());
@@ -175,9 +184,10 @@ class RECOUP_API Foresight final : public StepTracker, public VictimPlan {
   std::vector<Nanoseconds> costs_;  // costs of its ops
   std::uint32_t moves_ = 0;  // number of times that room was made by moves during the running op
   BlockFollower follower_;
-  bool arranged_ = false;   // blocks from before the step lie where the plan says
-  bool as_planned_ = true;  // no block had to be moved or was allocated elsewhere
-  bool begun_ = false;      // an op has run
+  bool arranged_ = false;                // blocks from before the step lie where the plan says
+  bool as_planned_ = true;               // no block had to be moved or was allocated elsewhere
+  std::optional<PlannedWrites> writes_;  // of the plan that is followed
+  bool begun_ = false;                   // an op has run
   KnownStep* following_ = nullptr;
   bool followed_all_ = false;  // the same list has been used since the step began
   bool list_used_ = false;     // a list has been used since the step began

@@ -8,7 +8,7 @@
 
 #include "csrc/steps/evict/block_planner.h"
 #include "csrc/steps/evict/score_search.h"
-#include "csrc/steps/evict/step_trial.h"
+#include "csrc/steps/trial/step_trial.h"
 
 namespace recoup::detail {
 namespace {

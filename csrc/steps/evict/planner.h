@@ -6,11 +6,11 @@
 #include <functional>
 #include <optional>
 
-#include "csrc/steps/evict/cancelled.h"
-#include "csrc/steps/evict/eviction_list.h"
-#include "csrc/steps/evict/recorded_step.h"
+#include "csrc/steps/follow/eviction_list.h"
 #include "csrc/steps/place/block_plan.h"
 #include "csrc/steps/track/step_cost.h"
+#include "csrc/steps/trial/cancelled.h"
+#include "csrc/steps/trial/recorded_step.h"
 
 namespace recoup::detail {
 

@@ -63,7 +63,31 @@ ScoreSearch::Place ScoreSearch::visit(StepScore score, double most, Bytes budget
   TrialResult result = trial_.run(score, addresses_, limits);
   work_ -= result.work;
   return {.found = {.score = std::move(score), .cost = cost_of(result, trial_.ops().size())},
-          .replays = std::move(result.replays)};
+          .replays = std::move(result.replays),
+          .done = std::move(result.done),
+          .spilled = std::move(result.spilled),
+          .clean = std::move(result.clean)};
+}
+
+// With a spill tier a trial is repeated, now that it is known what can be written in advance.
+ScoreSearch::Place ScoreSearch::visit_twice(const OracleOptions& terms, double most, Bytes budget) {
+  Place place = visit({.terms = terms}, most, budget);
+  if (!trial_.has_tier() || !place.found.fits()) {
+    return place;
+  }
+  std::optional<Place> best;
+  for (const double waited : {1.0, 0.5, 0.25}) {
+    StepScore again{.terms = terms,
+                    .waited_part = waited,
+                    .writes = place.done,
+                    .spilled = place.spilled,
+                    .clean = place.clean};
+    place = visit(std::move(again), most, budget);
+    if (!best || better(place.found, best->found)) {
+      best = place;
+    }
+  }
+  return *std::move(best);
 }
 
 ScoreSearch::Found ScoreSearch::best_of_portfolio(Bytes budget) {
@@ -72,7 +96,7 @@ ScoreSearch::Found ScoreSearch::best_of_portfolio(Bytes budget) {
     if (work_ <= 0) {
       break;
     }
-    Place next = visit({.terms = terms, .priorities = {}}, best.cost, budget);
+    Place next = visit_twice(terms, best.cost, budget);
     if (better(next.found, best)) {
       best = std::move(next.found);
     }
@@ -83,7 +107,7 @@ ScoreSearch::Found ScoreSearch::best_of_portfolio(Bytes budget) {
 std::vector<ScoreSearch::Found> ScoreSearch::run(std::span<const Found> others) {
   std::vector<Place> places;
   for (const OracleOptions& terms : score_portfolio()) {
-    places.push_back(visit({.terms = terms, .priorities = {}}, kNeverFits, budget_));
+    places.push_back(visit_twice(terms, kNeverFits, budget_));
   }
   for (const Found& other : others) {
     places.push_back(visit(other.score, kNeverFits, budget_));
@@ -126,6 +150,14 @@ void ScoreSearch::walk(Place at, std::int64_t until, std::vector<Found>& trail) 
 StepScore ScoreSearch::changed(const Place& place) {
   StepScore score = place.found.score;
   score.priorities.resize(trial_.ops().size());
+  if (trial_.has_tier()) {
+    score.writes = place.done;
+    score.spilled = place.spilled;
+    score.clean = place.clean;
+    if (uniform() < 0.1) {
+      score.waited_part = 0.25 + 0.75 * uniform();
+    }
+  }
   const double much = uniform();
   for (int n = much < 0.55 ? 1 : much < 0.8 ? 2 : much < 0.93 ? 3 : 6; n > 0; --n) {
     change_ops(place, score.priorities);

@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "csrc/steps/evict/step_trial.h"
+#include "csrc/steps/trial/step_trial.h"
 
 namespace recoup::detail {
 
@@ -53,9 +53,13 @@ class ScoreSearch {
   struct Place {  // current place of the walk
     Found found;
     std::vector<std::uint32_t> replays;
+    EvictionList done;
+    std::vector<bool> spilled;  // see TrialResult
+    std::vector<bool> clean;    // the same
   };
 
   [[nodiscard]] Place visit(StepScore score, double most, Bytes budget);
+  [[nodiscard]] Place visit_twice(const OracleOptions& terms, double most, Bytes budget);
   void walk(Place at, std::int64_t until, std::vector<Found>& trail);
   [[nodiscard]] StepScore changed(const Place& place);
   void change_ops(const Place& place, std::vector<std::int8_t>& priorities);

@@ -38,6 +38,8 @@ class BlockLog final : public PoolObserver {
     freed_ = true;
     lives_[latest_[block]].upper = section_ + 1;
   }
+  // The block's last life.
+  [[nodiscard]] std::uint32_t life_in(BlockId block) const { return latest_.get(block); }
 
   // In the order in which they began.
   [[nodiscard]] const std::vector<Life>& lives() const { return lives_; }

@@ -18,6 +18,15 @@ struct BlockPlan {
     PlannedPlace place;
     friend bool operator==(const Entry&, const Entry&) = default;
   };
+  // A spilled value that is fetched before an op uses it.
+  struct Fetch {
+    std::uint32_t ops = 0;        // number of ops of the step that have ended
+    std::uint32_t evictions = 0;  // as in Entry
+    Bytes size;                   // as in Entry
+    Made value;
+    PlannedPlace place;
+    friend bool operator==(const Fetch&, const Fetch&) = default;
+  };
   // A block from before the step.
   struct Start {
     BlockKind kind;
@@ -26,6 +35,7 @@ struct BlockPlan {
   };
 
   std::vector<Entry> entries;  // in the order of allocation
+  std::vector<Fetch> fetches;  // in the order in which they begin
   std::vector<Start> starts;   // equal kinds in the order of addresses in the recorded step
   [[nodiscard]] bool empty() const { return entries.empty(); }
   friend bool operator==(const BlockPlan&, const BlockPlan&) = default;

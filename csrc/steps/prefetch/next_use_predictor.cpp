@@ -260,8 +260,7 @@ bool has_next_use_predictor(const Options& options) {
 }
 
 bool has_foresight(const Options& options) {
-  return options.planning != Planning::kOff && options.spill <= Bytes(0) &&
-         find_policy(options.policy).foresees;
+  return options.planning != Planning::kOff && find_policy(options.policy).foresees;
 }
 
 }  // namespace recoup::detail

@@ -110,8 +110,7 @@ class RECOUP_API NextUsePredictor final : public StepTracker, public UseForecast
   std::uint64_t name_ = 0;  // hash of the name of the op that began last
 };
 
-// Whether a run with these options has a NextUsePredictor, or a Foresight. Plans do not cover a
-// spill tier, so it never has both.
+// Whether a run with these options has a NextUsePredictor, and whether it has a Foresight.
 [[nodiscard]] RECOUP_API bool has_next_use_predictor(const Options& options);
 [[nodiscard]] RECOUP_API bool has_foresight(const Options& options);
 

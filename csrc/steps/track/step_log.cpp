@@ -1,5 +1,7 @@
 #include "csrc/steps/track/step_log.h"
 
+#include <utility>
+
 #include "csrc/base/hash.h"
 
 namespace recoup::detail {
@@ -10,6 +12,7 @@ void StepLog::begin_step() {
   op_count_ = 0;
   made_.clear();
   first_made_.assign(1, 0);
+  last_fresh_ = std::exchange(fresh_, {});
 }
 
 StepHash StepLog::with(std::string_view name, std::span<const Operand> operands) const {
@@ -40,6 +43,7 @@ void StepLog::add_op(StepHash hash, const OpRecord& record, std::span<const Oper
   for (std::size_t i = 0; i < fresh.size(); ++i) {
     hash_ = hash_with(hash_, counted(record.fresh[i].nbytes));
     made_fresh_[fresh[i]] = {.op = all_ops_, .slot = slot};
+    fresh_.storages.push_back(engine_.values().ticket(fresh[i]));
     add_made(fresh[i], slot++);
   }
   for (const Operand& operand : operands) {
@@ -48,6 +52,7 @@ void StepLog::add_op(StepHash hash, const OpRecord& record, std::span<const Oper
     }
   }
   first_made_.push_back(static_cast<std::uint32_t>(made_.size()));
+  fresh_.first.push_back(static_cast<std::uint32_t>(fresh_.storages.size()));
   ++op_count_;
 }
 
@@ -83,18 +88,77 @@ std::optional<Made> StepLog::maker_in_last_step(StorageId id) const {
   return maker_since(id, all_ops_ - op_count_ - last_ops_);
 }
 
-ValueId StepLog::candidate(const Made& made) const {
+ValueId StepLog::value(const Made& made) const {
+  if (!made.in_step()) {
+    const StorageId id = names_ == nullptr ? storage(made) : names_->find(made);
+    return id.valid() && engine_.values().contains(id) ? engine_.current(id) : ValueId();
+  }
   const std::span<const ValueTicket> all = made_by(made.op);
-  if (made.slot >= all.size()) {
+  if (made.slot >= all.size() || !engine_.values().holds(all[made.slot])) {
     return {};
   }
-  const ValueTicket& ticket = all[made.slot];
-  const bool can_go = engine_.values().holds(ticket) &&
-                      engine_.value(ticket.value).candidate_index != Value::kNotCandidate;
-  return can_go ? ticket.value : ValueId();
+  return all[made.slot].value;
+}
+
+ValueId StepLog::candidate(const Made& made) const {
+  const ValueId id = value(made);
+  const bool can_go = id.valid() && engine_.value(id).candidate_index != Value::kNotCandidate;
+  return can_go ? id : ValueId();
+}
+
+ValueId StepLog::spillable(const Made& made) const {
+  const ValueId id = value(made);
+  const bool written = id.valid() && engine_.value(id).resident() && engine_.value(id).copying;
+  return written ? id : candidate(made);
+}
+
+// Invalid: the storage does not exist any more.
+StorageId StepLog::storage(const Made& before) const {
+  if (before.op == Made::kBefore) {
+    const StorageId id(before.slot);
+    return engine_.values().contains(id) && !maker_in_last_step(id) ? id : StorageId();
+  }
+  const std::size_t op = before.op - Made::kLastStep;
+  if (op + 1 >= last_fresh_.first.size() ||
+      before.slot >= last_fresh_.first[op + 1] - last_fresh_.first[op]) {
+    return {};
+  }
+  const PinTicket& ticket = last_fresh_.storages[last_fresh_.first[op] + before.slot];
+  return engine_.values().holds(ticket) ? ticket.storage : StorageId();
+}
+
+std::optional<Made> StepLog::name_of(StorageId id) const {
+  if (names_ != nullptr) {
+    return names_->name_of(id);
+  }
+  if (std::optional<Made> made = maker_in_last_step(id)) {
+    made->op += Made::kLastStep;
+    return made;
+  }
+  return Made{.op = Made::kBefore, .slot = id.index()};
+}
+
+std::optional<Made> StepLog::name_in_next_step(StorageId id) const {
+  if (std::optional<Made> made = maker_in_step(id)) {
+    made->op += Made::kLastStep;
+    return made;
+  }
+  const std::optional<Made> name = name_of(id);
+  return name && name->op == Made::kBefore ? name : std::nullopt;
 }
 
 std::optional<Made> StepLog::find(ValueId id) const {
+  if (const std::optional<Made> made = find_made(id)) {
+    return made;
+  }
+  const StorageId storage = engine_.value(id).storage;
+  if (!storage.valid() || maker_in_step(storage)) {
+    return std::nullopt;
+  }
+  return name_of(storage);
+}
+
+std::optional<Made> StepLog::find_made(ValueId id) const {
   const Made made = by_value_.get(id);
   const std::span<const ValueTicket> all = made_by(made.op);
   if (made.slot >= all.size() || all[made.slot].value != id ||

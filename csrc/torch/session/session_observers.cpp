@@ -15,7 +15,8 @@ void SessionObservers::plan_steps(const Options& options) {
   if (has_next_use_predictor(options)) {
     next_use_predictor_ = std::make_unique<NextUsePredictor>(engine_);
     engine_.set_forecast(next_use_predictor_.get());
-  } else if (has_foresight(options)) {
+  }
+  if (has_foresight(options)) {
     const bool background = options.planning == Planning::kBackground;
     foresight_ =
         std::make_unique<Foresight>(engine_, Foresight::Settings{.background = background});
@@ -35,14 +36,12 @@ SessionObservers::~SessionObservers() {
 }
 
 void SessionObservers::observe() {
-  Observer* steps = runner_.get();
-  if (foresight_) {
-    steps = foresight_.get();
-  } else if (next_use_predictor_) {
-    steps = next_use_predictor_.get();
-  }
   Observer* const written = recording_ ? static_cast<Observer*>(&recording_->recorder) : log_.get();
-  all_ = {steps, written, attributor_ ? &attributor_->ledger() : nullptr,
+  all_ = {runner_.get(),
+          next_use_predictor_.get(),
+          foresight_.get(),
+          written,
+          attributor_ ? &attributor_->ledger() : nullptr,
           attributor_ ? attributor_->timeline() : nullptr};
   engine_.set_observer(&all_);
 }

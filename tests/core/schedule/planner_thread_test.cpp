@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "csrc/steps/evict/planner.h"
-#include "csrc/steps/evict/recorded_step.h"
+#include "csrc/steps/trial/recorded_step.h"
 #include "tests/core/support/recorded_steps.h"
 #include "tests/core/support/seeds.h"
 #include "tests/core/support/step_program.h"

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "csrc/steps/evict/foresight.h"
+#include "csrc/steps/prefetch/next_use_predictor.h"
 #include "tests/core/support/recorded_steps.h"
 #include "tests/core/support/seeds.h"
 #include "tests/core/support/step_program.h"
@@ -20,20 +21,25 @@ inline Bytes budget_of(std::uint64_t seed) {
   return Bytes(static_cast<std::int64_t>(1500 + 37 * (seed % 60)));
 }
 
-// Runs steps with foresight. `on_thread`: plans are made on a thread, concurrently with the
-// program.
+// Runs steps with foresight, and with predicted uses if there is a spill tier. `on_thread`: plans
+// are made on a thread, concurrently with the program.
 class Foreseen {
  public:
   Foreseen(std::uint64_t seed, const Options& options, Observer* observer = nullptr,
            bool on_thread = false, StepProgram::Keep keep = StepProgram::Keep::kNothing)
       : program_(seed, options, keep),
         foresight_(engine(), {.work = kWork, .background = on_thread}),
-        observers_{&foresight_, observer} {
+        predictor_(engine()),
+        observers_{options.spill > Bytes(0) ? &predictor_ : nullptr, &foresight_, observer} {
+    if (options.spill > Bytes(0)) {
+      engine().set_forecast(&predictor_);
+    }
     engine().set_victim_plan(&foresight_);
     engine().set_observer(&observers_);
   }
   ~Foreseen() {
     engine().set_victim_plan(nullptr);
+    engine().set_forecast(nullptr);
     engine().set_observer(nullptr);
   }
   Foreseen(const Foreseen&) = delete;
@@ -68,6 +74,7 @@ class Foreseen {
  private:
   StepProgram program_;
   Foresight foresight_;
+  NextUsePredictor predictor_;
   Observers observers_;
 };
 

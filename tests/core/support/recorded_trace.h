@@ -86,6 +86,13 @@ class RandomTrace {
   // A multiple of any alignment.
   static Bytes aligned(std::uint32_t n) { return Bytes(n * kMostAlignment.count()); }
 
+  std::uint32_t planned_op() {
+    const std::uint32_t which = below(4);
+    return which == 0   ? TraceEviction::kMoves
+           : which == 1 ? TraceEviction::kLastRun + below(9)
+                        : below(9);
+  }
+
   void add_plan() {
     TracePlan plan{.step = random_(), .budget = size(), .expected = Nanoseconds(size().count())};
     plan.listed = below(4) != 0;
@@ -94,7 +101,7 @@ class RandomTrace {
     for (std::uint32_t n = plan.listed ? below(5) : 0; n > 0; --n) {
       ops += below(3);
       evictions.push_back(
-          {.ops = ops, .op = below(3) == 0 ? TraceEviction::kMoves : below(9), .slot = below(3)});
+          {.ops = ops, .op = planned_op(), .slot = below(3), .spills = below(2) == 0});
     }
     std::vector<TraceBlock> blocks;
     std::vector<TraceStart> starts;
@@ -103,7 +110,9 @@ class RandomTrace {
                         .evictions = below(9),
                         .size = aligned(1 + below(9)),
                         .at = aligned(below(99)),
-                        .other = aligned(below(99))});
+                        .other = aligned(below(99)),
+                        .op = planned_op(),
+                        .slot = below(3)});
       starts.push_back({.size = aligned(1 + below(9)),
                         .op = below(9),
                         .slot = below(3),

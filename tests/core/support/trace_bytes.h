@@ -103,6 +103,11 @@ class RecordSink final : public TraceSink {
     storages_ += fresh.size();
     records_.push_back(std::move(record));
   }
+  static std::uint64_t code_of(std::uint32_t op) {
+    return op == TraceEviction::kMoves     ? 0
+           : op == TraceEviction::kStorage ? 1
+                                           : op + std::uint64_t{2};
+  }
   void add_plan(const TracePlan& plan, const TracePlanLists& lists) override {
     Record record{
         .tag = 4,
@@ -110,17 +115,16 @@ class RecordSink final : public TraceSink {
                     static_cast<std::uint64_t>(plan.budget.count()),
                     static_cast<std::uint64_t>(plan.expected.count()), lists.evictions.size()}};
     for (const TraceEviction& each : lists.evictions) {
-      const bool moves = each.op == TraceEviction::kMoves;
-      record.numbers.push_back(each.ops);
-      record.numbers.push_back(moves ? 0 : each.op + std::uint64_t{1});
-      record.numbers.push_back(each.slot);
+      record.numbers.insert(record.numbers.end(),
+                            {each.ops, code_of(each.op), each.slot, each.spills ? 1U : 0U});
     }
     record.numbers.push_back(lists.blocks.size());
     for (const TraceBlock& each : lists.blocks) {
-      record.numbers.insert(record.numbers.end(), {each.ops, each.evictions,
-                                                   static_cast<std::uint64_t>(each.size.count()),
-                                                   static_cast<std::uint64_t>(each.at.count()),
-                                                   static_cast<std::uint64_t>(each.other.count())});
+      record.numbers.insert(
+          record.numbers.end(),
+          {each.ops, each.evictions, static_cast<std::uint64_t>(each.size.count()),
+           static_cast<std::uint64_t>(each.at.count()),
+           static_cast<std::uint64_t>(each.other.count()), code_of(each.op), each.slot});
     }
     record.numbers.push_back(lists.starts.size());
     for (const TraceStart& each : lists.starts) {

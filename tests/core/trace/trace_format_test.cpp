@@ -99,12 +99,12 @@ TEST(TraceFormat, AnotherVersionIsRefused) {
   const std::string path = path_in_temp("version");
   write_trace(random_trace(5, 5), path);
   std::string bytes = bytes_of(path);
-  for (const int version : {0, 13, 15}) {
+  for (const int version : {0, 14, 16}) {
     bytes[8] = static_cast<char>(version);
     put_bytes(path, bytes);
     EXPECT_NE(complaint_of([&] {
                 (void)read_trace(path);
-              }).find("version " + std::to_string(version) + "; this recoup reads version 14"),
+              }).find("version " + std::to_string(version) + "; this recoup reads version 15"),
               std::string::npos);
   }
   std::filesystem::remove(path);
@@ -212,6 +212,10 @@ TEST(TraceValidate, RefusesInvalidPlans) {
   expect_complaint(with_plan(plan, {}, {{.size = 64_B, .at = 32_B}}), "not aligned to 64");
   expect_complaint(with_plan(plan, {}, {{.size = 64_B, .at = Bytes(-64)}}), "a size of -64 bytes");
   expect_complaint(with_plan(plan, {}, {}, {{.size = 64_B, .storage = 99}}),
+                   "a plan names storage 98, which does not exist yet");
+  expect_complaint(with_plan(plan, {{.op = TraceEviction::kStorage, .slot = 98}}),
+                   "a plan names storage 98, which does not exist yet");
+  expect_complaint(with_plan(plan, {}, {{.size = 64_B, .op = TraceEviction::kStorage, .slot = 98}}),
                    "a plan names storage 98, which does not exist yet");
   expect_complaint([](Trace& t) { t.blocks.push_back({}); }, "take effect");
   expect_complaint([](Trace& t) { t.events.push_back({.kind = Kind::kPlan, .index = 0}); },

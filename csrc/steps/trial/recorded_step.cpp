@@ -1,7 +1,8 @@
-#include "csrc/steps/evict/recorded_step.h"
+#include "csrc/steps/trial/recorded_step.h"
 
 #include <deque>
 #include <map>
+#include <set>
 #include <utility>
 
 namespace recoup::detail {
@@ -15,11 +16,22 @@ StepRecorder::StepRecorder(const Engine& engine, const StepLog& log) : engine_(e
   step_.placer.learn_from(engine.context().placer);
   step_.window = window();
   step_.unseen = engine.context().charges.external - step_.options.outside - step_.window;
+  const TierSpeed& speed = engine.context().tier.speed();
+  step_.options.spill_write_ns_per_byte = speed.write_ns_per_byte;
+  step_.options.spill_read_ns_per_byte = speed.read_ns_per_byte;
+  step_.options.spill_request_ns = static_cast<double>(speed.each.count());
+  std::uint32_t unused = 0;  // an id that no block has
   for (BlockId id = pool.first(); id.valid(); id = pool.next(id)) {
+    unused = std::max(unused, id.index() + 1);
     if (const BlockView block = pool.view(id); !block.free) {
       add_block(id, block);
     }
   }
+  engine.values().for_each_storage([&](StorageId id, const HeldStorage& storage) {
+    if (is_spilled(storage)) {
+      add_spilled(BlockId(unused++), id);
+    }
+  });
   engine.values().for_each_storage(
       [this](StorageId id, const HeldStorage& storage) { add_storage(id, storage); });
 }
@@ -27,28 +39,45 @@ StepRecorder::StepRecorder(const Engine& engine, const StepLog& log) : engine_(e
 // A block of a value without a storage stays as it is: whatever needs it still needs it.
 void StepRecorder::add_block(BlockId id, const BlockView& block) {
   recorder_.on_allocate(id, block.size);
-  const StorageId storage = engine_.storage_in(id);
+  const StorageId storage = engine_.storage_of(id);
   step_.pool.blocks.emplace_back(place_of(block, storage));
   step_.blocks.push_back(
       {.kind = BlockKind::of(block.size, storage,
                              storage.valid() ? log_.maker_in_last_step(storage) : std::nullopt),
-       .fixed = is_fixed(block)});
+       .fixed = is_fixed(storage)});
   if (storage.valid()) {
     const Bytes nbytes = engine_.value(engine_.current(storage)).nbytes;
     recorder_.on_adopt({.block = id, .nbytes = nbytes}, storage);
+    step_.blocks.back().storage = static_cast<std::uint32_t>(step_.names.size());
+    step_.names.push_back(*log_.name_of(storage));
   }
 }
 
-// An evicted storage takes no bytes and cannot be a victim in this step.
+void StepRecorder::add_spilled(BlockId id, StorageId storage) {
+  const Value& value = engine_.value(engine_.current(storage));
+  const std::size_t block = step_.blocks.size();
+  recorder_.on_allocate(id, value.size);
+  step_.pool.blocks.emplace_back();
+  step_.pool.spilled.resize(block + 1);
+  step_.pool.spilled[block] = true;
+  step_.blocks.push_back(
+      {.kind = BlockKind::of(value.size, storage, log_.maker_in_last_step(storage)),
+       .storage = static_cast<std::uint32_t>(step_.names.size())});
+  recorder_.on_adopt({.block = id, .nbytes = value.nbytes}, storage);
+  step_.names.push_back(*log_.name_of(storage));
+}
+
+// A storage that was evicted, and not spilled, takes no bytes and cannot be a victim in this step.
 void StepRecorder::add_storage(StorageId id, const HeldStorage& storage) {
   const Value& value = engine_.value(storage.current);
   if (storage.window) {
     return;  // see RecordedStep::window
   }
-  if (!value.block.valid()) {
+  if (!value.block.valid() && !value.spilled()) {
     const bool charged = value.external != nullptr && !value.flags.among_outside;
     step_.unseen -= charged ? value.size : Bytes(0);
     recorder_.on_external(id, {.nbytes = charged ? value.nbytes : Bytes(0)});
+    step_.names.push_back(*log_.name_of(id));
   }
   for (std::int32_t pin = 0; pin < storage.user_pins; ++pin) {
     recorder_.on_pin(id);
@@ -64,8 +93,16 @@ void StepRecorder::add_storage(StorageId id, const HeldStorage& storage) {
   }
 }
 
-bool StepRecorder::is_fixed(const BlockView& block) const {
-  return !block.owner.valid() || !engine_.value(block.owner).movable();
+// Not if it is being read.
+bool StepRecorder::is_spilled(const HeldStorage& storage) const {
+  const Value& value = engine_.value(storage.current);
+  return value.spilled() && !value.copying;
+}
+
+// An async copy ends before the block has to move.
+bool StepRecorder::is_fixed(StorageId storage) const {
+  const Value* const value = storage.valid() ? &engine_.value(engine_.current(storage)) : nullptr;
+  return value == nullptr || value->escaped || (!value->movable() && !value->copying);
 }
 
 StartingPool::Place StepRecorder::place_of(const BlockView& block, StorageId storage) const {
@@ -79,16 +116,28 @@ StartingPool StepRecorder::pool_at_end() const {
   std::map<BlockKind, std::deque<StartingPool::Place>> now;
   for (BlockId id = pool.first(); id.valid(); id = pool.next(id)) {
     if (const BlockView block = pool.view(id); !block.free) {
-      const StorageId storage = engine_.storage_in(id);
+      const StorageId storage = engine_.storage_of(id);
       now[BlockKind::of(block.size, storage,
                         storage.valid() ? log_.maker_in_step(storage) : std::nullopt)]
           .push_back(place_of(block, storage));
     }
   }
+  std::multiset<BlockKind> spilled;
+  engine_.values().for_each_storage([&](StorageId id, const HeldStorage& storage) {
+    if (is_spilled(storage)) {
+      spilled.insert(
+          BlockKind::of(engine_.value(storage.current).size, id, log_.maker_in_step(id)));
+    }
+  });
   StartingPool found;
   for (const RecordedStep::Before& before : step_.blocks) {
     const auto counterparts = now.find(before.kind);
-    if (counterparts == now.end() || counterparts->second.empty()) {
+    const auto in_tier = spilled.find(before.kind);
+    found.spilled.push_back(in_tier != spilled.end());
+    if (in_tier != spilled.end()) {
+      spilled.erase(in_tier);
+      found.blocks.emplace_back();
+    } else if (counterparts == now.end() || counterparts->second.empty()) {
       found.blocks.emplace_back();
     } else {
       found.blocks.emplace_back(counterparts->second.front());
@@ -113,6 +162,9 @@ RecordedStep StepRecorder::take(bool repeats) {
   step_.trace = builder_.take();
   step_.enough = engine_.context().enough;
   step_.end = engine_.context().pool_end();
+  if (const UseForecast* const forecast = engine_.context().forecast; forecast != nullptr) {
+    step_.waited_part = forecast->waited_part();
+  }
   // After another step the blocks from before have counterparts in neither run.
   step_.has_places = repeats && step_.options.addresses <= Bytes(0) &&
                      step_.options.block_size <= Bytes(0) && engine_.context().more == nullptr;

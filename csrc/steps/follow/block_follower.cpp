@@ -1,4 +1,4 @@
-#include "csrc/steps/evict/block_follower.h"
+#include "csrc/steps/follow/block_follower.h"
 
 #include <algorithm>
 #include <map>
@@ -14,7 +14,7 @@ std::optional<PlannedPlace> BlockFollower::begin_block(const BlockPlan& plan, co
   for (std::size_t i = entry_; i < plan.entries.size() && plan.entries[i].ops == ops; ++i) {
     if (plan.entries[i].size == size) {
       entry_ = i + 1;
-      due_ = plan.entries[i].evictions;
+      due_ = std::max<std::size_t>(due_, plan.entries[i].evictions);
       return plan.entries[i].place;
     }
   }
@@ -22,41 +22,59 @@ std::optional<PlannedPlace> BlockFollower::begin_block(const BlockPlan& plan, co
   return std::nullopt;
 }
 
-ValueId BlockFollower::victim(const EvictionList& list, const StepLog& step) {
+PlannedVictim BlockFollower::victim(const EvictionList& list, const StepLog& step) {
   const std::size_t due = std::min(due_, list.size());
   while (eviction_ < due) {
-    if (const ValueId victim = step.candidate(list.entries()[eviction_++].victim); victim.valid()) {
+    const PlannedVictim victim = EvictionList::victim_of(list.entries()[eviction_++], step);
+    if (victim.value.valid()) {
       return victim;
     }
   }
   return {};
 }
 
-std::vector<Move> arrangement(const BlockPlan& plan, const Engine& engine, const StepLog& step) {
+std::optional<PlannedFetch> BlockFollower::begin_fetch(const BlockPlan& plan, const StepLog& step,
+                                                       const Engine& engine) {
+  for (; fetch_ < plan.fetches.size() && plan.fetches[fetch_].ops <= step.op_count(); ++fetch_) {
+    const BlockPlan::Fetch& fetch = plan.fetches[fetch_];
+    const ValueId id = step.value(fetch.value);
+    if (id.valid() && engine.value(id).spilled() && !engine.value(id).copying) {
+      due_ = std::max<std::size_t>(due_, fetch.evictions);
+      return PlannedFetch{.value = id, .place = fetch.place};
+    }
+  }
+  return std::nullopt;
+}
+
+Arrangement arrangement(const BlockPlan& plan, const Engine& engine, const StepLog& step) {
   std::multimap<BlockKind, PlannedPlace> places;
   for (const BlockPlan::Start& start : plan.starts) {
     places.emplace(start.kind, start.place);
   }
   const Pool& pool = engine.pool();
-  std::vector<Move> moves;
+  Arrangement all;
   for (BlockId id = pool.first(); id.valid(); id = pool.next(id)) {
     const BlockView block = pool.view(id);
     if (block.free) {
       continue;
     }
-    const StorageId storage = engine.storage_in(id);
+    const StorageId storage = engine.storage_of(id);
     const auto found = places.find(BlockKind::of(
         block.size, storage, storage.valid() ? step.maker_in_last_step(storage) : std::nullopt));
     if (found != places.end()) {
       const bool may_move = block.owner.valid() && !engine.value(block.owner).escaped;
       const PlannedPlace& place = found->second;
       if (place.at != block.offset && place.other != block.offset && may_move) {
-        moves.push_back({.block = id, .to = place.at});
+        all.moves.push_back({.block = id, .to = place.at});
       }
       places.erase(found);
+    } else if (engine.options().spill > Bytes(0) && storage.valid() &&
+               !step.maker_in_step(storage) &&
+               engine.value(engine.current(storage)).candidate_index != Value::kNotCandidate) {
+      all.victims.push_back({.value = engine.current(storage), .by = GetBack::kCopy});
     }
   }
-  return moves;
+  return all;
 }
 
 }  // namespace recoup::detail

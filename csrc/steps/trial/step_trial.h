@@ -7,19 +7,13 @@
 #include <optional>
 #include <vector>
 
-#include "csrc/steps/evict/eviction_list.h"
-#include "csrc/steps/evict/recorded_step.h"
-#include "csrc/steps/place/block_log.h"
+#include "csrc/steps/follow/eviction_list.h"
 #include "csrc/steps/place/block_plan.h"
+#include "csrc/steps/trial/director.h"
+#include "csrc/steps/trial/recorded_step.h"
+#include "csrc/steps/trial/step_uses.h"
 
 namespace recoup::detail {
-
-// A score for evictions in a known step.
-struct StepScore {
-  OracleOptions terms;
-  // By op of the step: Candidate::priority of all its results. Empty: 0 for all.
-  std::vector<std::int8_t> priorities;
-};
 
 enum class Addresses : std::uint8_t {
   kIgnored,   // fragmentation does not occur
@@ -29,19 +23,15 @@ enum class Addresses : std::uint8_t {
 struct TrialResult {
   bool fits = false;  // if false, the other fields cover the part that ran
   std::uint32_t ops = 0;
-  Nanoseconds cost{0};                 // cost of replays and moves
+  // Cost of replays, moves and copies, and of fetching what only the end of the step has spilled.
+  Nanoseconds cost{0};
   std::vector<std::uint32_t> replays;  // by op of the step
   EvictionList done;                   // evictions, and points at which blocks were moved
+  std::vector<bool> spilled;           // as StepScore::spilled, when the step's next run begins
+  std::vector<bool> clean;             // the same for StepScore::clean
   std::uint32_t elsewhere = 0;         // number of blocks that were not allocated as planned
   Nanoseconds searches{0};             // the price of searches, see search_price
   std::int64_t work = 0;  // number of ops, replays, and candidates that a policy looked at
-};
-
-// What a run of a step allocates if addresses do not matter.
-struct TrialBlocks {
-  BlockLog log;
-  std::vector<std::size_t> before;          // by block from before the step: index of its life
-  std::vector<std::optional<Made>> makers;  // by life that survives: what made its storage
 };
 
 struct TrialLimits {
@@ -61,9 +51,10 @@ class StepTrial {
   // Runs without regard to addresses from the pool of the next run, and tells what it allocates.
   [[nodiscard]] TrialResult run(const StepScore& score, const TrialLimits& limits,
                                 TrialBlocks& blocks) const;
-  // Runs with the list and the plan of blocks, from a pool that is as the plan expects.
+  // Runs with the list and the plan of blocks, from a pool that is as the plan expects. `blocks`:
+  // the pool has more addresses, and what it allocates is returned, except TrialBlocks::early.
   [[nodiscard]] TrialResult run(const EvictionList& list, const BlockPlan& plan,
-                                const StartingPool& pool) const;
+                                const StartingPool& pool, TrialBlocks* blocks = nullptr) const;
   // Runs with the list, with the policy where it names no victim, and with addresses.
   [[nodiscard]] TrialResult run(const EvictionList& list, const TrialLimits& limits) const;
 
@@ -74,6 +65,7 @@ class StepTrial {
     std::size_t kind = 0;  // equal for ops of the same name with results of the same sizes
   };
   [[nodiscard]] const std::vector<StepOp>& ops() const { return ops_; }
+  [[nodiscard]] bool has_tier() const { return step_.options.spill > Bytes(0); }
   [[nodiscard]] const RecordedStep& step() const { return step_; }
   [[nodiscard]] Bytes budget() const { return step_.options.budget; }
   // Whether this budget leaves bytes for the pool, next to what is charged outside it.
@@ -85,7 +77,7 @@ class StepTrial {
  private:
   struct Setup {
     Options options;
-    const StartingPool* pool = nullptr;  // null: an empty one
+    const StartingPool* pool = nullptr;
     const StepScore* score = nullptr;
     const EvictionList* list = nullptr;
     const BlockPlan* plan = nullptr;
@@ -93,11 +85,18 @@ class StepTrial {
     TrialBlocks* blocks = nullptr;
   };
   [[nodiscard]] TrialResult run(const Setup& setup) const;
+  [[nodiscard]] const std::vector<bool>& spilled_at_start(const StepScore& score) const {
+    return score.spilled.empty() ? step_.pool.spilled : score.spilled;
+  }
+  void take_end(const Engine& engine, const Director& director, TrialResult& result) const;
+  [[nodiscard]] Nanoseconds cost_of_closing(const StartingPool& start, const TrialResult& end,
+                                            const Engine& engine) const;
   [[nodiscard]] Options options_for(const StepScore& score, Bytes budget) const;
 
   const RecordedStep& step_;
   const std::atomic<bool>* stop_;
   std::vector<StepOp> ops_;
+  StepUses uses_;
   Nanoseconds plain_cost_{0};
 };
 

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "csrc/engine/base/victim_plan.h"
 #include "csrc/steps/track/step_log.h"
 
 namespace recoup::detail {
@@ -17,7 +18,8 @@ class EvictionList {
   // duplicates are ignored.
   struct Entry {
     std::uint32_t ops = 0;
-    Made victim;  // or moves()
+    Made victim;          // or moves()
+    bool spills = false;  // whether the victim is spilled
     friend bool operator==(const Entry&, const Entry&) = default;
   };
   // Stands for the `nth` time, from 0, that room is made by moves during the same op.
@@ -31,8 +33,10 @@ class EvictionList {
   // Number of entries that stand for moves.
   [[nodiscard]] std::int64_t moves() const;
   [[nodiscard]] std::span<const Entry> at(std::uint32_t ops) const;
-  // The first value that the list names now and that is a candidate; invalid if there is none.
-  [[nodiscard]] ValueId next(const StepLog& step) const;
+  // The first value that the list names now and that is a candidate.
+  [[nodiscard]] PlannedVictim next(const StepLog& step) const;
+  // The entry's victim, if it is a candidate.
+  [[nodiscard]] static PlannedVictim victim_of(const Entry& entry, const StepLog& step);
   // Whether the list names moves before that value, if room was made by moves `moves` times during
   // the running op.
   [[nodiscard]] bool moves_next(const StepLog& step, std::uint32_t moves) const;

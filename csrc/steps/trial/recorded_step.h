@@ -13,8 +13,8 @@
 
 namespace recoup::detail {
 
-// The trace starts with the state before the step: blocks of the pool, and other charged bytes. A
-// simulation of the step evicts none of these.
+// The trace starts with the state before the step: blocks of the pool, spilled content, and other
+// charged bytes. A simulation of the step evicts none of these, except to a spill tier.
 struct RecordedStep {
   Trace trace;
   StartingPool pool;  // state of the pool at the start of the step's next run
@@ -23,11 +23,16 @@ struct RecordedStep {
   Options options;    // options of the engine, with its price of moves
   Placer placer{Placement::kTwoEnded, Bytes(0)};  // state of the placer
   Bytes enough{0};                                // see Context
-  // Of the blocks from before the step, in order. A block is fixed if it must not move.
+  static constexpr std::uint32_t kNone = 0xffffffff;
+  // Of the blocks from before the step, in order, with those of spilled content last. A block is
+  // fixed if it must not move.
   struct Before {
     BlockKind kind;
     bool fixed = false;
+    std::uint32_t storage = kNone;  // number in the trace; kNone: there is none
   };
+  std::vector<Made> names;  // of storages from before the step, in the order of the trace
+  double waited_part = 1;   // see UseForecast
   std::vector<Before> blocks;
   PoolOffset end;          // end of the pool
   bool has_places = true;  // whether addresses can be planned
@@ -54,9 +59,11 @@ class StepRecorder {
 
  private:
   void add_block(BlockId id, const BlockView& block);
+  void add_spilled(BlockId id, StorageId storage);
   void add_storage(StorageId id, const HeldStorage& storage);
   [[nodiscard]] StartingPool::Place place_of(const BlockView& block, StorageId storage) const;
-  [[nodiscard]] bool is_fixed(const BlockView& block) const;
+  [[nodiscard]] bool is_spilled(const HeldStorage& storage) const;
+  [[nodiscard]] bool is_fixed(StorageId storage) const;
   [[nodiscard]] StartingPool pool_at_end() const;
   [[nodiscard]] Bytes window() const;
 

@@ -8,7 +8,7 @@
 
 #include "csrc/engine/base/victim_plan.h"
 #include "csrc/engine/program/engine.h"
-#include "csrc/steps/evict/eviction_list.h"
+#include "csrc/steps/follow/eviction_list.h"
 #include "csrc/steps/place/block_plan.h"
 
 namespace recoup::detail {
@@ -21,8 +21,12 @@ class BlockFollower {
   // planned block of this size, among those for the running op. nullopt: there is none.
   [[nodiscard]] std::optional<PlannedPlace> begin_block(const BlockPlan& plan, const StepLog& step,
                                                         Bytes size);
-  // The next candidate on the list that is due before this block; invalid: none is left.
-  [[nodiscard]] ValueId victim(const EvictionList& list, const StepLog& step);
+  // The next candidate on the list that is due before this block.
+  [[nodiscard]] PlannedVictim victim(const EvictionList& list, const StepLog& step);
+  // The next fetch that is due and whose value is still spilled.
+  [[nodiscard]] std::optional<PlannedFetch> begin_fetch(const BlockPlan& plan, const StepLog& step,
+                                                        const Engine& engine);
+  void end_fetch(bool begun) { fetch_ += begun ? 1 : 0; }
   // A block was not allocated at its planned offset.
   void count_elsewhere() { ++elsewhere_; }
   // Number of blocks so far that were not allocated as planned.
@@ -30,14 +34,15 @@ class BlockFollower {
 
  private:
   std::size_t entry_ = 0;     // index of the first entry that may be next
+  std::size_t fetch_ = 0;     // index of the first fetch that has not begun
   std::size_t eviction_ = 0;  // index of the first entry of the list that has not been looked at
   std::size_t due_ = 0;       // number of entries of the list before the block
   std::uint32_t elsewhere_ = 0;
 };
 
-// Moves that bring the pool's blocks to where the plan says that they lie when the step begins.
-// `step` has done nothing yet, or only its first ops.
-[[nodiscard]] std::vector<Move> arrangement(const BlockPlan& plan, const Engine& engine,
-                                            const StepLog& step);
+// What brings the pool's blocks to where the plan says that they lie when the step begins. `step`
+// has done nothing yet, or only its first ops.
+[[nodiscard]] Arrangement arrangement(const BlockPlan& plan, const Engine& engine,
+                                      const StepLog& step);
 
 }  // namespace recoup::detail

@@ -1,4 +1,4 @@
-#include "csrc/steps/evict/eviction_list.h"
+#include "csrc/steps/follow/eviction_list.h"
 
 #include <algorithm>
 
@@ -33,9 +33,14 @@ std::int64_t EvictionList::moves() const {
                        [](const Entry& each) { return each.victim.op == kMoves; });
 }
 
-ValueId EvictionList::next(const StepLog& step) const {
+PlannedVictim EvictionList::victim_of(const Entry& entry, const StepLog& step) {
+  const ValueId value = entry.spills ? step.spillable(entry.victim) : step.candidate(entry.victim);
+  return {.value = value, .by = entry.spills ? GetBack::kCopy : GetBack::kReplay};
+}
+
+PlannedVictim EvictionList::next(const StepLog& step) const {
   for (const Entry& entry : at(step.op_count())) {
-    if (const ValueId victim = step.candidate(entry.victim); victim.valid()) {
+    if (const PlannedVictim victim = victim_of(entry, step); victim.value.valid()) {
       return victim;
     }
   }
