@@ -29,7 +29,7 @@ def write(path: Path, records: str) -> Path:
     raw = bytes.fromhex(records)
     packed = zlib.compress(raw, 1)
     frame = struct.pack("<III", len(raw), len(packed), zlib.crc32(packed)) + packed
-    head = b"\x89rtrace\n" + struct.pack("<I", 14)
+    head = b"\x89rtrace\n" + struct.pack("<I", 15)
     path.write_bytes(head + (frame if raw else b"") + bytes(12))
     return path
 

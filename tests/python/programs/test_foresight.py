@@ -98,6 +98,29 @@ def test_with_planned_addresses_nothing_moves_and_nothing_is_searched(
         assert getattr(simulated.stats, name) == getattr(run.stats, name), name
 
 
+@pytest.mark.usefixtures("usual_threads")
+@pytest.mark.parametrize(("name", "fraction", "threads"), [("char_gpt", 0.4, 1), ("bert", 0.4, 2)])
+def test_with_a_tier_copies_are_planned_and_change_no_bit(
+    name: str, fraction: float, threads: int, tmp_path: Path
+) -> None:
+    torch.set_num_threads(threads)
+    net, plain = net_named(name), variant_named("plain")
+    whole = train(net, plain, STEPS, HUGE, "recoup")
+    budget = int(whole.stats.peak_bytes * fraction)
+    path = tmp_path / "run.rtrace"
+    options: dict[str, Any] = {"planning": "wait", "spill": "1GiB", "spill_dir": tmp_path}
+    run = train(net, plain, STEPS, budget, "planned", trace=path, **options)
+    assert run.bits == whole.bits
+    assert run.stats.peak_bytes <= budget
+    assert run.stats.planned_blocks > run.stats.allocations / 3
+    assert run.stats.fetches > 0
+    assert run.stats.spills > 0
+    simulated = recoup.Trace.read(path).simulate(
+        budget, recoup.SimulationOptions(policy="planned", spill="1GiB")
+    )
+    assert simulated.stats.planned_blocks > 0
+
+
 def test_planning_on_a_thread_changes_no_bit() -> None:
     net, plain = net_named("char_gpt"), variant_named("plain")
     whole = train(net, plain, 12, HUGE, "recoup")

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from message_cases.case import Case, readings
 
 MAGIC = b"\x89rtrace\n"
-VERSION = 14
+VERSION = 15
 
 
 def record(*numbers: int) -> bytes:
