@@ -69,11 +69,20 @@ ScheduleRunner::Plans Simulator::take_plans() {
   return runner_->take_plans();
 }
 
-// Content that is in the spill tier before the program begins is spilled one by one, while the pool
-// is empty.
 void Simulator::begin_in(StartingPool pool) {
   starting_pool_ = std::move(pool);
   engine_->set_running_op({});
+  try {
+    fill_tier();
+  } catch (const OutOfBudget&) {
+    tier_filled_ = false;
+  }
+  spill_cost_before_ = engine_->counters().spill_cost_ns;
+}
+
+// Content that is in the spill tier before the program begins is spilled one by one, while the pool
+// is empty.
+void Simulator::fill_tier() {
   std::vector<Bytes> sizes;  // of blocks that the program allocates outside of ops
   for (const TraceEvent& event : trace_.events) {
     if (event.kind == EventKind::kOp) {
@@ -85,11 +94,10 @@ void Simulator::begin_in(StartingPool pool) {
                starting_pool_.spilled[event.index]) {
       const BlockId block = engine_->allocate(sizes[event.index]);
       const StorageId id = engine_->adopt(content(block, event.size));
-      (void)engine_->user().evict(id);
+      tier_filled_ &= engine_->user().evict(id);
       first_spilled_.emplace(event.index, id);
     }
   }
-  spill_cost_before_ = engine_->counters().spill_cost_ns;
 }
 
 void Simulator::fill_pool() {
@@ -116,6 +124,10 @@ void Simulator::fill_pool() {
 
 SimulationResult Simulator::run() {
   SimulationResult result;
+  if (!tier_filled_) {
+    result.status = SimulationResult::Status::kOutOfBudget;
+    return result;
+  }
   try {
     fill_pool();
     for (event_ = 0; event_ < trace_.events.size(); ++event_) {

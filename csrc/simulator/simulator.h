@@ -75,6 +75,7 @@ class RECOUP_API Simulator final : private Device {
   [[nodiscard]] const Future* future() const { return uses_ ? &*uses_ : nullptr; }
 
  private:
+  void fill_tier();
   void fill_pool();
   void apply(const TraceEvent& event);
   void allocate(const TraceEvent& event);
@@ -163,8 +164,9 @@ class RECOUP_API Simulator final : private Device {
   StartingPool starting_pool_;
   std::vector<BlockId> first_blocks_;  // blocks of starting_pool_; invalid: anywhere
   std::unordered_map<std::uint32_t, StorageId> first_spilled_;  // by block of starting_pool_
-  std::int64_t spill_cost_before_ = 0;                          // of filling the tier, in ns
-  Nanoseconds plain_{0};                                        // cost of the program's ops so far
+  bool tier_filled_ = true;             // all content that was to be spilled first has been
+  std::int64_t spill_cost_before_ = 0;  // of filling the tier, in ns
+  Nanoseconds plain_{0};                // cost of the program's ops so far
   Nanoseconds replayed_{0};  // actual cost of replays; the engine's own count includes noise
   std::optional<CostNoise> noise_;
   std::optional<TraceUses> uses_;  // for a policy that looks ahead

@@ -71,7 +71,7 @@ TEST(PlannedPlaces, AStepWithATierCopiesAsPlanned) {
   for (std::uint64_t seed = 0; seed < static_cast<std::uint64_t>(seeds(80)); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Options options = step_options(budget_of(seed));
-    options.spill = 1_MiB;
+    options.spill = seed % 4 == 0 ? 512_B : 1_MiB;  // in the smaller one some values find no room
     options.spill_unit = 64_B;
     options.spill_write_ns_per_byte = 100;
     options.spill_read_ns_per_byte = 100;
@@ -89,16 +89,16 @@ TEST(PlannedPlaces, AStepWithATierCopiesAsPlanned) {
       EXPECT_TRUE(run.step());
     }
     const Stats now = run.counts();
+    run.program().program().expect_all();
     const Done done = since(before, now);
-    if (done.planned == 0) {
-      continue;  // the plan has been set aside
+    if (done.planned == 0 || options.spill < 1_MiB) {
+      continue;  // the plan has been set aside, or what it spills need not fit
     }
     ++followed;
     EXPECT_EQ(done.moves, 0);
     EXPECT_EQ(done.plans, 0);
     EXPECT_EQ(done.misplaced, 0);
     copied += now.fetches > before.fetches ? 1 : 0;
-    run.program().program().expect_all();
   }
   EXPECT_GT(followed, seeds(12));
   EXPECT_GT(copied, seeds(5));
