@@ -115,10 +115,11 @@ void TraceRecorder::on_plan(const TracePlan& plan, const TracePlanLists& lists) 
   for (TraceEviction& each : evictions) {
     if (each.op == TraceEviction::kStorage) {
       const std::uint32_t number = get(storages_, each.slot);
-      each = {.ops = each.ops,
-              .op = number == kNone ? TraceEviction::kLastRun - 1 : each.op,
-              .slot = number == kNone ? 0 : number,
-              .spills = each.spills};
+      each = {
+          .ops = each.ops,
+          .op = number == kNone ? TraceEviction::kLastRun - 1 : each.op,
+          .slot = number == kNone ? static_cast<std::uint32_t>(&each - evictions.data()) : number,
+          .spills = each.spills};
     }
   }
   std::vector<TraceBlock> blocks;

@@ -109,7 +109,7 @@ Arrangement Foresight::take_arrangement() {
   if (arranged_ || log().op_count() >= kFirstOps) {
     return {};
   }
-  Arrangement first = arrangement(following_->evictions->blocks, engine_, log());
+  Arrangement first = follower_.arrangement(following_->evictions->blocks, log(), engine_);
   arranged_ = first.empty();
   as_planned_ &= first.empty();
   return first;

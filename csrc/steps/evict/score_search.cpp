@@ -21,7 +21,7 @@ constexpr std::array kWalks = {0.3, 0.3, 0.4};
 
 double cost_of(const TrialResult& result, std::size_t ops) {
   if (result.fits) {
-    return static_cast<double>(result.cost.count());
+    return std::max(0.0, static_cast<double>((result.cost + result.closing).count()));
   }
   // The further the run came, the better.
   return kNeverFits * (2 - static_cast<double>(result.ops) / static_cast<double>(ops + 1));
@@ -85,6 +85,9 @@ ScoreSearch::Place ScoreSearch::visit_twice(const OracleOptions& terms, double m
     place = visit(std::move(again), most, budget);
     if (!best || better(place.found, best->found)) {
       best = place;
+    }
+    if (work_ <= 0) {
+      break;
     }
   }
   return *std::move(best);

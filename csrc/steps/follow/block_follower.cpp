@@ -46,7 +46,15 @@ std::optional<PlannedFetch> BlockFollower::begin_fetch(const BlockPlan& plan, co
   return std::nullopt;
 }
 
-Arrangement arrangement(const BlockPlan& plan, const Engine& engine, const StepLog& step) {
+// Whether the step has fetched the value, so that it is resident as planned.
+bool BlockFollower::has_fetched(const BlockPlan& plan, const std::optional<Made>& value) const {
+  return std::any_of(plan.fetches.begin(),
+                     plan.fetches.begin() + static_cast<std::ptrdiff_t>(fetch_),
+                     [&](const BlockPlan::Fetch& fetch) { return fetch.value == value; });
+}
+
+Arrangement BlockFollower::arrangement(const BlockPlan& plan, const StepLog& step,
+                                       const Engine& engine) const {
   std::multimap<BlockKind, PlannedPlace> places;
   for (const BlockPlan::Start& start : plan.starts) {
     places.emplace(start.kind, start.place);
@@ -69,7 +77,7 @@ Arrangement arrangement(const BlockPlan& plan, const Engine& engine, const StepL
       }
       places.erase(found);
     } else if (engine.options().spill > Bytes(0) && storage.valid() &&
-               !step.maker_in_step(storage) &&
+               !step.maker_in_step(storage) && !has_fetched(plan, step.name_of(storage)) &&
                engine.value(engine.current(storage)).candidate_index != Value::kNotCandidate) {
       all.victims.push_back({.value = engine.current(storage), .by = GetBack::kCopy});
     }

@@ -40,8 +40,8 @@ PlannedVictim EvictionList::victim_of(const Entry& entry, const StepLog& step) {
 
 PlannedVictim EvictionList::next(const StepLog& step) const {
   for (const Entry& entry : at(step.op_count())) {
-    if (const PlannedVictim victim = victim_of(entry, step); victim.value.valid()) {
-      return victim;
+    if (step.candidate(entry.victim).valid()) {
+      return victim_of(entry, step);
     }
   }
   return {};

@@ -41,7 +41,8 @@ void PlannedWrites::end_op(const StepLog& step, const Engine& engine,
     consider(storage);
   }
   for (const Operand& operand : operands) {
-    if (operand.storage.valid() && operand.written) {
+    // Without a comparison each use invalidates a copy: Note [Copies of what is used].
+    if (operand.storage.valid() && (operand.written || !engine.options().spill_compares)) {
       consider(operand.storage);
     }
   }

@@ -118,12 +118,14 @@ StorageId StepLog::storage(const Made& before) const {
     const StorageId id(before.slot);
     return engine_.values().contains(id) && !maker_in_last_step(id) ? id : StorageId();
   }
-  const std::size_t op = before.op - Made::kLastStep;
-  if (op + 1 >= last_fresh_.first.size() ||
-      before.slot >= last_fresh_.first[op + 1] - last_fresh_.first[op]) {
+  return find(last_fresh_, before.op - Made::kLastStep, before.slot);
+}
+
+StorageId StepLog::find(const Fresh& fresh, std::size_t op, std::size_t slot) const {
+  if (op + 1 >= fresh.first.size() || slot >= fresh.first[op + 1] - fresh.first[op]) {
     return {};
   }
-  const PinTicket& ticket = last_fresh_.storages[last_fresh_.first[op] + before.slot];
+  const PinTicket& ticket = fresh.storages[fresh.first[op] + slot];
   return engine_.values().holds(ticket) ? ticket.storage : StorageId();
 }
 

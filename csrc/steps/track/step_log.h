@@ -84,6 +84,10 @@ class StepLog {
   // count new storages only.
   [[nodiscard]] std::optional<Made> maker_in_step(StorageId id) const;
   [[nodiscard]] std::optional<Made> maker_in_last_step(StorageId id) const;
+  // The new storage of an op of this step; invalid: it does not exist, or not any more.
+  [[nodiscard]] StorageId made_in_step(const Made& made) const {
+    return find(fresh_, made.op, made.slot);
+  }
   // What a storage from before the step is, and what it will be in the next step.
   [[nodiscard]] std::optional<Made> name_of(StorageId id) const;
   [[nodiscard]] std::optional<Made> name_in_next_step(StorageId id) const;
@@ -123,6 +127,7 @@ class StepLog {
     std::vector<PinTicket> storages;
     std::vector<std::uint32_t> first{0};  // with an end marker
   };
+  [[nodiscard]] StorageId find(const Fresh& fresh, std::size_t op, std::size_t slot) const;
   Fresh fresh_;
   Fresh last_fresh_;
   std::vector<std::uint32_t> first_made_{0};  // by op, with an end marker

@@ -40,7 +40,9 @@ std::optional<Nanoseconds> Director::moves_next() const {
 }
 
 void Director::on_room_by_moves() {
-  (void)add_done({.ops = log_.op_count(), .victim = EvictionList::moves(moves_++)});
+  if (add_done({.ops = log_.op_count(), .victim = EvictionList::moves(moves_++)}) && last_uses_) {
+    early_.push_back(last_uses_->now());
+  }
 }
 
 bool Director::places() const { return orders_.plan != nullptr || orders_.blocks != nullptr; }
@@ -113,8 +115,13 @@ void Director::begin() {
   }
 }
 
-void Director::on_external(StorageId storage, const OutsideStorage& /*outside*/) {
-  add_storage(storage);
+// A trace has no number for the storage of a window.
+void Director::on_external(StorageId storage, const OutsideStorage& outside) {
+  if (outside.window) {
+    log_.add_storage(storage);
+  } else {
+    add_storage(storage);
+  }
 }
 
 void Director::on_adopt(const FreshStorage& /*fresh*/, StorageId storage) { add_storage(storage); }
@@ -214,10 +221,9 @@ BlockKind Director::kind_of(const BlockLog::Life& life) const {
 }
 
 StorageId Director::successor(const RecordedStep::Before& before) const {
-  if (before.kind.op > 0) {  // what the same op made in this run
-    const ValueId value = log_.value({.op = static_cast<std::uint32_t>(before.kind.op - 1),
-                                      .slot = static_cast<std::uint32_t>(before.kind.slot)});
-    return value.valid() ? engine().value(value).storage : StorageId();
+  if (before.kind.op > 0 && orders_.step.repeats) {  // what the same op made in this run
+    return log_.made_in_step({.op = static_cast<std::uint32_t>(before.kind.op - 1),
+                              .slot = static_cast<std::uint32_t>(before.kind.slot)});
   }
   return before.storage == RecordedStep::kNone ? StorageId() : forecast_.find(before.storage);
 }

@@ -18,6 +18,9 @@ class LastUses {
   // Both arguments must outlive it.
   LastUses(const Engine& engine, const BlockLog& log) : engine_(engine), log_(log) {}
 
+  [[nodiscard]] std::uint32_t now() const {
+    return static_cast<std::uint32_t>(log_.lives().size());
+  }
   void end_op(std::span<const Operand> operands, std::span<const StorageId> fresh);
   void begin_replay(const Op& op);
   // When a resident value that is evicted now could have been evicted at the earliest. `spills`: to
@@ -25,9 +28,6 @@ class LastUses {
   [[nodiscard]] std::uint32_t earliest(ValueId value, bool spills);
 
  private:
-  [[nodiscard]] std::uint32_t now() const {
-    return static_cast<std::uint32_t>(log_.lives().size());
-  }
   void end_uses();
   void note_writes();
 

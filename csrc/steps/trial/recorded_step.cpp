@@ -41,10 +41,11 @@ void StepRecorder::add_block(BlockId id, const BlockView& block) {
   recorder_.on_allocate(id, block.size);
   const StorageId storage = engine_.storage_of(id);
   step_.pool.blocks.emplace_back(place_of(block, storage));
+  step_.pool.clean.push_back(is_clean(storage));
   step_.blocks.push_back(
       {.kind = BlockKind::of(block.size, storage,
                              storage.valid() ? log_.maker_in_last_step(storage) : std::nullopt),
-       .fixed = is_fixed(storage)});
+       .fixed = is_fixed(block, storage)});
   if (storage.valid()) {
     const Bytes nbytes = engine_.value(engine_.current(storage)).nbytes;
     recorder_.on_adopt({.block = id, .nbytes = nbytes}, storage);
@@ -93,16 +94,24 @@ void StepRecorder::add_storage(StorageId id, const HeldStorage& storage) {
   }
 }
 
+bool StepRecorder::is_clean(StorageId storage) const {
+  return storage.valid() && engine_.value(engine_.current(storage)).clean();
+}
+
 // Not if it is being read.
 bool StepRecorder::is_spilled(const HeldStorage& storage) const {
   const Value& value = engine_.value(storage.current);
   return value.spilled() && !value.copying;
 }
 
-// An async copy ends before the block has to move.
-bool StepRecorder::is_fixed(StorageId storage) const {
-  const Value* const value = storage.valid() ? &engine_.value(engine_.current(storage)) : nullptr;
-  return value == nullptr || value->escaped || (!value->movable() && !value->copying);
+// An async copy ends before the block has to move. A block into which nothing is being read has no
+// owner if a kernel has it.
+bool StepRecorder::is_fixed(const BlockView& block, StorageId storage) const {
+  if (!block.owner.valid() && !storage.valid()) {
+    return true;
+  }
+  const Value& value = engine_.value(block.owner.valid() ? block.owner : engine_.current(storage));
+  return value.escaped || (!value.movable() && !value.copying);
 }
 
 StartingPool::Place StepRecorder::place_of(const BlockView& block, StorageId storage) const {
@@ -113,13 +122,17 @@ StartingPool::Place StepRecorder::place_of(const BlockView& block, StorageId sto
 
 StartingPool StepRecorder::pool_at_end() const {
   const Pool& pool = engine_.pool();
-  std::map<BlockKind, std::deque<StartingPool::Place>> now;
+  struct Now {
+    StartingPool::Place place;
+    bool clean = false;
+  };
+  std::map<BlockKind, std::deque<Now>> now;
   for (BlockId id = pool.first(); id.valid(); id = pool.next(id)) {
     if (const BlockView block = pool.view(id); !block.free) {
       const StorageId storage = engine_.storage_of(id);
       now[BlockKind::of(block.size, storage,
                         storage.valid() ? log_.maker_in_step(storage) : std::nullopt)]
-          .push_back(place_of(block, storage));
+          .push_back({.place = place_of(block, storage), .clean = is_clean(storage)});
     }
   }
   std::multiset<BlockKind> spilled;
@@ -134,18 +147,22 @@ StartingPool StepRecorder::pool_at_end() const {
     const auto counterparts = now.find(before.kind);
     const auto in_tier = spilled.find(before.kind);
     found.spilled.push_back(in_tier != spilled.end());
+    found.clean.push_back(false);
     if (in_tier != spilled.end()) {
       spilled.erase(in_tier);
       found.blocks.emplace_back();
     } else if (counterparts == now.end() || counterparts->second.empty()) {
       found.blocks.emplace_back();
     } else {
-      found.blocks.emplace_back(counterparts->second.front());
+      found.blocks.emplace_back(counterparts->second.front().place);
+      found.clean.back() = counterparts->second.front().clean;
       counterparts->second.pop_front();
     }
   }
   for (const auto& [kind, places] : now) {
-    found.others.insert(found.others.end(), places.begin(), places.end());
+    for (const Now& other : places) {
+      found.others.push_back(other.place);
+    }
   }
   return found;
 }
@@ -166,6 +183,7 @@ RecordedStep StepRecorder::take(bool repeats) {
     step_.waited_part = forecast->waited_part();
   }
   // After another step the blocks from before have counterparts in neither run.
+  step_.repeats = repeats;
   step_.has_places = repeats && step_.options.addresses <= Bytes(0) &&
                      step_.options.block_size <= Bytes(0) && engine_.context().more == nullptr;
   if (repeats) {

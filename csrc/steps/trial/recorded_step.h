@@ -36,6 +36,7 @@ struct RecordedStep {
   std::vector<Before> blocks;
   PoolOffset end;          // end of the pool
   bool has_places = true;  // whether addresses can be planned
+  bool repeats = false;    // whether it follows an equal step
 };
 
 // Note [The pool of the next run]
@@ -62,8 +63,9 @@ class StepRecorder {
   void add_spilled(BlockId id, StorageId storage);
   void add_storage(StorageId id, const HeldStorage& storage);
   [[nodiscard]] StartingPool::Place place_of(const BlockView& block, StorageId storage) const;
+  [[nodiscard]] bool is_clean(StorageId storage) const;
   [[nodiscard]] bool is_spilled(const HeldStorage& storage) const;
-  [[nodiscard]] bool is_fixed(StorageId storage) const;
+  [[nodiscard]] bool is_fixed(const BlockView& block, StorageId storage) const;
   [[nodiscard]] StartingPool pool_at_end() const;
   [[nodiscard]] Bytes window() const;
 

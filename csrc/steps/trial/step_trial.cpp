@@ -101,7 +101,7 @@ TrialResult StepTrial::run(const StepScore& score, Addresses addresses,
   Options options = options_for(score, limits.budget);
   StartingPool pool = ignored ? StartingPool() : step_.pool;
   pool.spilled = spilled_at_start(score);
-  pool.clean = score.clean;
+  pool.clean = clean_at_start(score);
   return run({.options = ignored ? without_addresses(std::move(options)) : std::move(options),
               .pool = &pool,
               .score = &score,
@@ -110,8 +110,9 @@ TrialResult StepTrial::run(const StepScore& score, Addresses addresses,
 
 TrialResult StepTrial::run(const StepScore& score, const TrialLimits& limits,
                            TrialBlocks& blocks) const {
-  const StartingPool pool{
-      .blocks = step_.pool.blocks, .spilled = spilled_at_start(score), .clean = score.clean};
+  const StartingPool pool{.blocks = step_.pool.blocks,
+                          .spilled = spilled_at_start(score),
+                          .clean = clean_at_start(score)};
   set_before(pool, blocks);
   return run({.options = without_addresses(options_for(score, limits.budget)),
               .pool = &pool,
@@ -212,7 +213,7 @@ TrialResult StepTrial::run(const Setup& setup) const {
   result.cost = ran.replay_cost + ran.spill_cost + engine.context().move_cost();
   if (has_tier()) {
     take_end(engine, director, result);
-    result.cost += cost_of_closing(*setup.pool, result, engine);
+    result.closing = cost_of_closing(*setup.pool, result, engine);
   }
   result.fits = ran.status == SimulationResult::Status::kOk && result.cost <= setup.most;
   result.ops = director.op_count();

@@ -23,8 +23,9 @@ enum class Addresses : std::uint8_t {
 struct TrialResult {
   bool fits = false;  // if false, the other fields cover the part that ran
   std::uint32_t ops = 0;
-  // Cost of replays, moves and copies, and of fetching what only the end of the step has spilled.
-  Nanoseconds cost{0};
+  Nanoseconds cost{0};                 // cost of replays, moves and copies
+  Nanoseconds closing{0};              // price of what the next run of the step needs more; if
+                                       // below 0, less
   std::vector<std::uint32_t> replays;  // by op of the step
   EvictionList done;                   // evictions, and points at which blocks were moved
   std::vector<bool> spilled;           // as StepScore::spilled, when the step's next run begins
@@ -87,6 +88,9 @@ class StepTrial {
   [[nodiscard]] TrialResult run(const Setup& setup) const;
   [[nodiscard]] const std::vector<bool>& spilled_at_start(const StepScore& score) const {
     return score.spilled.empty() ? step_.pool.spilled : score.spilled;
+  }
+  [[nodiscard]] const std::vector<bool>& clean_at_start(const StepScore& score) const {
+    return score.clean.empty() ? step_.pool.clean : score.clean;
   }
   void take_end(const Engine& engine, const Director& director, TrialResult& result) const;
   [[nodiscard]] Nanoseconds cost_of_closing(const StartingPool& start, const TrialResult& end,

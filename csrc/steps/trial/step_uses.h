@@ -29,13 +29,18 @@ class StepUses {
   // The cost of the ops from `op` until that many ops later.
   [[nodiscard]] Nanoseconds cost_of(std::uint32_t op, std::uint32_t ops_later) const;
   [[nodiscard]] bool is_before(std::uint32_t storage) const { return storage < before_; }
+  // Whether the next run of the step needs the storage's content.
+  [[nodiscard]] bool is_needed_again(std::uint32_t storage) const {
+    return is_before(storage) && !uses_[storage].empty() && !ends_[storage];
+  }
 
  private:
   std::uint32_t before_ = 0;                      // number of storages from before the step
   std::vector<std::uint32_t> used_;               // by op, from first_[op] on
   std::vector<std::uint32_t> first_{0};           // with an end marker
   std::vector<std::vector<std::uint32_t>> uses_;  // ops by storage, ascending
-  std::vector<Nanoseconds> starts_;               // total cost of all previous ops, by op
+  std::vector<bool> ends_;           // by storage: the step frees it or first overwrites it
+  std::vector<Nanoseconds> starts_;  // total cost of all previous ops, by op
 };
 
 // Predicts the uses in one simulated run of the step.
