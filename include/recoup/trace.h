@@ -110,11 +110,12 @@ struct TraceListOp {
 // An entry of an eviction list. When `ops` ops of the step have ended, the engine evicts a result
 // of op `op` of the step, or moves blocks if `op` is kMoves.
 struct TraceEviction {
-  // Values of `op`: blocks are moved; the value is in the storage `slot`, which no op of this step
-  // or of its last run made.
+  // Value of `op`: blocks are moved.
   static constexpr std::uint32_t kMoves = 0xffffffff;
+  // Value of `op`: the value is in the storage `slot`, which no op of this step or of its last run
+  // made.
   static constexpr std::uint32_t kStorage = 0xfffffffe;
-  // To be added to the number of an op of the step's last run.
+  // Is added to the number of an op of the step's last run.
   static constexpr std::uint32_t kLastRun = 1U << 30;
   std::uint32_t ops = 0;  // number of ops of the step that have ended
   std::uint32_t op = 0;   // number of the op in the step
@@ -126,15 +127,15 @@ struct TraceEviction {
 
 // The planned offset of a block that the step allocates.
 struct TraceBlock {
-  static constexpr std::uint32_t kNone = 0xffffffff;
-  std::uint32_t ops = 0;        // number of ops of the step that have ended
+  static constexpr std::uint32_t kNone = 0xffffffff;  // value of `op`: nothing is fetched
+  std::uint32_t ops = 0;                              // number of ops of the step that have ended
   std::uint32_t evictions = 0;  // number of entries of the eviction list before it
   Bytes size{0};                // bytes, rounded up to the alignment
   PoolOffset at{0};             // offset in the pool
   PoolOffset other{0};          // offset if that range is not free; equal to `at`: there is none
-  // The value that is fetched into it ahead of its use, as in TraceEviction; kNone: none.
+  // The op, as in TraceEviction, of the value that is fetched into it ahead of its use.
   std::uint32_t op = kNone;
-  std::uint32_t slot = 0;
+  std::uint32_t slot = 0;  // result of the op, as in TraceEviction
   friend bool operator==(const TraceBlock&, const TraceBlock&) = default;
 };
 
