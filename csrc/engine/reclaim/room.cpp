@@ -91,15 +91,20 @@ std::optional<BlockId> Room::take_planned(Bytes size) {
     measure();
     context_.room_time += SteadyClock::now() - start;
   };
-  if (const Arrangement first = plan.take_arrangement(); !first.empty()) {
+  if (const Arrangement arrangement = plan.take_arrangement(); !arrangement.empty()) {
     timed([&] {
-      for (const PlannedVictim& victim : first.victims) {
+      for (const PlannedVictim& victim : arrangement.victims) {
         evictor_.evict_planned(victim);
       }
-      mover_.arrange(first.moves);
+      mover_.arrange(arrangement.moves);
     });
   }
-  timed([&] { evictor_.evict_before_block(plan); });
+  if (const PlannedVictim first = plan.victim_before_block(); first.value.valid()) {
+    timed([&] {
+      evictor_.evict_planned(first);
+      evictor_.evict_before_block(plan);
+    });
+  }
   std::optional<BlockId> block;
   if (context_.shortfall(size) <= Bytes(0)) {
     block = pool_.allocate_at(place->at, size);

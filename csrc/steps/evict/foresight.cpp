@@ -44,7 +44,8 @@ void Foresight::follow() {
   if (log().op_count() == 0) {
     followed_all_ = following_ != nullptr && following_->evictions;
     arranged_ = followed_all_ && following_->hash == in_place_;
-    if (followed_all_ && engine_.options().spill > Bytes(0)) {
+    if (followed_all_ && !following_->evictions->blocks.empty() &&
+        engine_.options().spill > Bytes(0)) {
       writes_.emplace(following_->evictions->list);
       writes_->begin(log(), engine_);
     }
