@@ -85,6 +85,8 @@ struct Value {
     return (spillable || recomputable()) && hard_pins == 0 && resident() && block.valid() &&
            !escaped && !flags.stays;
   }
+  // A copy of it can be written to the spill tier, which has none.
+  [[nodiscard]] bool writable() const { return spillable && evictable() && !slot.valid(); }
   // Its block may move as far as the metadata show: the device may still refuse. Asking the device
   // for every block of every plan took as long as the ops of a net with many small ones.
   [[nodiscard]] bool movable() const { return fixed == 0 && !escaped; }

@@ -99,14 +99,8 @@ void ReadAhead::read_planned(VictimPlan& plan) {
     if (!lineage_.contains(fetch->value) || !lineage_[fetch->value].spilled()) {
       continue;
     }
-    const Bytes size = lineage_[fetch->value].size;
-    std::optional<BlockId> block;
-    if (context_.shortfall(size) <= Bytes(0)) {
-      block = context_.pool.allocate_at(fetch->place.at, size);
-      if (!block && fetch->place.other != fetch->place.at) {
-        block = context_.pool.allocate_at(fetch->place.other, size);
-      }
-    }
+    const std::optional<BlockId> block =
+        context_.allocate_at(fetch->place, lineage_[fetch->value].size);
     if (block) {
       read_into(*block, fetch->value);
     }

@@ -105,13 +105,7 @@ std::optional<BlockId> Room::take_planned(Bytes size) {
       evictor_.evict_before_block(plan);
     });
   }
-  std::optional<BlockId> block;
-  if (context_.shortfall(size) <= Bytes(0)) {
-    block = pool_.allocate_at(place->at, size);
-    if (!block && place->other != place->at) {
-      block = pool_.allocate_at(place->other, size);
-    }
-  }
+  const std::optional<BlockId> block = context_.allocate_at(*place, size);
   plan.end_block(block.has_value());
   return block;
 }

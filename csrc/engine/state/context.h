@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <optional>
 #include <string_view>
 
 #include "csrc/engine/base/cost_memory.h"
@@ -95,6 +96,14 @@ struct Context {
     return std::max(Bytes(0), addresses_end() - (charges.external - outside));
   }
   void end_pool() { pool.set_end(pool_end()); }
+  // A block at its planned place. nullopt: too few bytes are free, or something is in the way.
+  [[nodiscard]] std::optional<BlockId> allocate_at(const PlannedPlace& place, Bytes size) {
+    if (shortfall(size) > Bytes(0)) {
+      return std::nullopt;
+    }
+    const std::optional<BlockId> block = pool.allocate_at(place.at, size);
+    return block || place.other == place.at ? block : pool.allocate_at(place.other, size);
+  }
   // Adds bytes of `outside`, which are no longer in use outside, to the pool.
   void take_from_outside(Bytes size);
   // The price of all moves so far.

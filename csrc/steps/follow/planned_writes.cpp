@@ -56,8 +56,7 @@ ValueId PlannedWrites::next(const Engine& engine) {
       continue;
     }
     const ValueId id = engine.current(ticket.storage);
-    const Value& value = engine.value(id);
-    if (value.spillable && value.evictable() && !value.slot.valid()) {
+    if (engine.value(id).writable()) {
       return id;
     }
   }

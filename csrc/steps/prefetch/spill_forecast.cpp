@@ -69,8 +69,7 @@ ValueId SpillForecast::next() {
     if (!lineage.contains(value)) {
       continue;
     }
-    const Value& found = lineage[value];
-    if (found.spillable && found.evictable() && !found.slot.valid()) {
+    if (lineage[value].writable()) {
       return value;
     }
   }
