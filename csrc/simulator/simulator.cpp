@@ -90,8 +90,7 @@ void Simulator::fill_tier() {
     }
     if (event.kind == EventKind::kAllocate && event.index == 0) {
       sizes.push_back(event.size);
-    } else if (event.kind == EventKind::kAdopt && event.index < starting_pool_.spilled.size() &&
-               starting_pool_.spilled[event.index]) {
+    } else if (event.kind == EventKind::kAdopt && starting_pool_.tier.is_spilled(event.index)) {
       const BlockId block = engine_->allocate(sizes[event.index]);
       const StorageId id = engine_->adopt(content(block, event.size));
       tier_filled_ &= engine_->user().evict(id);
@@ -212,7 +211,7 @@ void Simulator::adopt(std::uint32_t block, Bytes nbytes) {
   fresh.placed = block < places.size() && places[block] && places[block]->placed;
   const StorageId id = engine_->adopt(fresh);
   add_storage(id);
-  if (block < starting_pool_.clean.size() && starting_pool_.clean[block]) {
+  if (starting_pool_.tier.is_clean(block)) {
     const std::int64_t before = engine_->counters().spill_cost_ns;
     engine_->save(id);
     spill_cost_before_ += engine_->counters().spill_cost_ns - before;

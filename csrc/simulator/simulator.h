@@ -25,6 +25,20 @@ namespace recoup::detail {
 // More than any machine has.
 inline constexpr Bytes kUnbounded{std::int64_t{1} << 50};
 
+// What the spill tier has of the first blocks that a program allocates outside of ops, by block.
+// Shorter: nothing of the others.
+struct TierContent {
+  std::vector<bool> spilled{};  // the content is there, and the block is free
+  std::vector<bool> clean{};    // there is a copy of the content
+  [[nodiscard]] bool is_spilled(std::size_t block) const {
+    return block < spilled.size() && spilled[block];
+  }
+  [[nodiscard]] bool is_clean(std::size_t block) const {
+    return block < clean.size() && clean[block];
+  }
+  friend bool operator==(const TierContent&, const TierContent&) = default;
+};
+
 // Where blocks lie before a program begins.
 struct StartingPool {
   struct Place {
@@ -34,10 +48,7 @@ struct StartingPool {
   };
   // Places of the first blocks that the program allocates outside of ops; nullopt: anywhere.
   std::vector<std::optional<Place>> blocks;
-  // By these blocks: whether the content is in the spill tier, and the block is free. Shorter: not.
-  std::vector<bool> spilled{};
-  // By these blocks: whether the spill tier has a copy of the content. Shorter: not.
-  std::vector<bool> clean{};
+  TierContent tier{};
   // Places of other blocks, which stay allocated.
   std::vector<Place> others{};
 };

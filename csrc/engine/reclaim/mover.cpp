@@ -141,10 +141,12 @@ void Mover::place_low(StorageId id) {
 
 // Each block goes to its place as soon as that is free. If none is, a block that is in the way goes
 // to any other place first. Blocks whose place is taken by one that must not move stay.
-void Mover::arrange(std::span<const Move> moves) {
+bool Mover::arrange(std::span<const Move> moves) {
   const Timer timer(context_.stats.move_ns);
   std::vector<Move> left(moves.begin(), moves.end());
-  std::erase_if(left, [this](const Move& move) {
+  bool copying = false;  // a copy under way keeps a block in its place
+  std::erase_if(left, [&](const Move& move) {
+    copying |= context_.copies->holds(move.block);
     return !movable(pool_.owner(move.block)) || move.to + pool_.size(move.block) > pool_.capacity();
   });
   bool refused = false;  // disowning a storage that refused may have freed others of these blocks
@@ -164,12 +166,16 @@ void Mover::arrange(std::span<const Move> moves) {
       const auto next =
           std::find_if(left.begin(), left.end(), [&](const Move& move) { return clear_for(move); });
       if (next == left.end()) {
-        return;
+        return copying || std::ranges::any_of(left, [&](const Move& move) {
+                 return std::ranges::any_of(in_the_way(move),
+                                            [&](BlockId id) { return context_.copies->holds(id); });
+               });
       }
       go(*next);
       left.erase(next);
     }
   }
+  return copying;
 }
 
 // The blocks in the range to which a block is to move, except that one.

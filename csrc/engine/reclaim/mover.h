@@ -32,8 +32,9 @@ class Mover final : public Reclaimer {
   BlockId relocate(StorageId id, BlockId to);
   // Moves a non-recomputable value that is written repeatedly to the low end, once per storage.
   void place_low(StorageId id);
-  // Moves blocks to these places, as far as that is possible. Places do not overlap.
-  void arrange(std::span<const Move> moves);
+  // Moves blocks to these places, as far as that is possible. Places do not overlap. Returns
+  // whether more of it is possible when the copies under way have ended.
+  bool arrange(std::span<const Move> moves);
   // TestAids::shake: moves every movable block to another place, if there is room.
   void move_everything();
 

@@ -148,6 +148,11 @@ ValueId AsyncCopies::read_into(BlockId block) const {
   return found == copies_.end() ? ValueId() : found->value;
 }
 
+bool AsyncCopies::holds(BlockId block) const {
+  const ValueId owner = context_.pool.owner(block);
+  return owner.valid() ? contains(owner) : read_into(block).valid();
+}
+
 Bytes AsyncCopies::in_writing() const {
   Bytes sum{0};
   for (const Copy& copy : copies_) {

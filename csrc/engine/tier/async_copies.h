@@ -43,6 +43,8 @@ class AsyncCopies final : public CopyWait {
   void begin_read(ValueId id, NewBlock block);
   // The value that is being read into the block; invalid: none.
   [[nodiscard]] ValueId read_into(BlockId block) const;
+  // Whether the block's content is being written or read.
+  [[nodiscard]] bool holds(BlockId block) const;
   [[nodiscard]] bool any() const { return !copies_.empty(); }
   [[nodiscard]] bool writing() const { return writes_ > 0; }
   [[nodiscard]] std::size_t writes() const { return writes_; }

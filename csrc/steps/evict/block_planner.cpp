@@ -1,6 +1,7 @@
 #include "csrc/steps/evict/block_planner.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <utility>
 #include <vector>
@@ -11,10 +12,14 @@
 namespace recoup::detail {
 namespace {
 
-// Limit of runs until one ends with the values spilled with which it began.
+// Limit of runs until one ends with the values spilled with which it began. From run kUnited on a
+// run begins with the values spilled with which the one before it began or ended.
 constexpr int kMostRuns = 8;
-// The smallest budget in which evictions are chosen, in percent of the actual one.
-constexpr int kLeastPercent = 92;
+constexpr int kUnited = kMostRuns / 2;
+// Limit of runs until one allocates what the one before it did.
+constexpr int kMostEarlyRuns = 4;
+// The smaller budgets in which evictions are chosen, in thousandths of the actual one.
+constexpr std::array kBudgets = {995, 980, 960, 940, 920};
 // Limit of a search for a layout: its nodes times its items. About 0.1 seconds.
 constexpr std::int64_t kMostWork = 12'000'000;
 
@@ -56,6 +61,15 @@ StepBlocks blocks_of(const RecordedStep& step, const TrialBlocks& trial) {
   return blocks;
 }
 
+// Values that are spilled in `a` or in `b`.
+std::vector<bool> united(const TierContent& a, const TierContent& b, std::size_t size) {
+  std::vector<bool> spilled(size);
+  for (std::size_t k = 0; k < size; ++k) {
+    spilled[k] = a.is_spilled(k) || b.is_spilled(k);
+  }
+  return spilled;
+}
+
 // A place that no other block has, for each life.
 std::vector<PlannedPlace> apart(const TrialBlocks& trial) {
   std::vector<PlannedPlace> places;
@@ -68,6 +82,13 @@ std::vector<PlannedPlace> apart(const TrialBlocks& trial) {
 }
 
 }  // namespace
+
+void BlockPlanner::Run::take(EvictionList done) {
+  list = std::move(done);
+  for (const BlockLog::Life& life : blocks.log.lives()) {
+    evictions.push_back(life.evictions);
+  }
+}
 
 std::optional<BlockPlanner::Found> BlockPlanner::plan(std::span<const ScoreSearch::Found> scores,
                                                       std::int64_t work, Nanoseconds most) {
@@ -84,9 +105,9 @@ std::optional<BlockPlanner::Found> BlockPlanner::plan(std::span<const ScoreSearc
     return std::nullopt;
   }
   consider(scores, trial_.budget());
-  for (int percent = 99; percent >= kLeastPercent && !best; --percent) {
-    const Bytes budget(trial_.budget().count() / 100 * percent);
-    if (!trial_.possible(budget)) {
+  for (const int part : kBudgets) {
+    const Bytes budget(trial_.budget().count() / 1000 * part);
+    if (best || !trial_.possible(budget)) {
       break;
     }
     ScoreSearch search(trial_, Addresses::kIgnored, work, budget);
@@ -102,31 +123,33 @@ std::optional<BlockPlanner::Found> BlockPlanner::place(const StepScore& score, B
   if (!run) {
     return std::nullopt;
   }
-  std::optional<Found> found = place_early(*run, most);
+  std::optional<Found> found = place_early(*run, {.budget = budget, .most = most});
   return found ? std::move(found) : place_run(*run, most);
 }
 
 // Runs of a step with a spill tier are repeated until one ends with the values spilled with which
-// it began, because the next run begins there.
+// it began, because the next run begins there. If they do not come to that, one may end with fewer:
+// the others are evicted when the next run begins.
 std::optional<BlockPlanner::Run> BlockPlanner::run_by_bytes(const StepScore& score,
                                                             const TrialLimits& limits) {
   StepScore next = score;
   for (int n = 0; n < kMostRuns; ++n) {
-    Run run{.spilled = next.spilled, .clean = next.clean};
+    Run run{.tier = next.tier.value_or(trial_.step().pool.tier)};
     TrialResult result = trial_.run(next, limits, run.blocks);
     if (!result.fits || result.cost >= limits.most) {
       return std::nullopt;
     }
-    run.list = result.done;
-    for (const BlockLog::Life& life : run.blocks.log.lives()) {
-      run.evictions.push_back(life.evictions);
-    }
-    if (!trial_.has_tier() ||
-        (result.spilled == next.spilled && (result.clean == next.clean || n + 1 == kMostRuns))) {
+    run.take(result.done);
+    if (!trial_.has_tier() || result.tier == run.tier) {
       return run;
     }
-    next.spilled = std::move(result.spilled);
-    next.clean = std::move(result.clean);
+    if (n + 1 >= kUnited) {
+      result.tier.spilled = united(run.tier, result.tier, trial_.step().blocks.size());
+      if (n >= kUnited && result.tier.spilled == run.tier.spilled) {
+        return run;
+      }
+    }
+    next.tier = std::move(result.tier);
     next.writes = std::move(result.done);
   }
   return std::nullopt;
@@ -134,19 +157,28 @@ std::optional<BlockPlanner::Run> BlockPlanner::run_by_bytes(const StepScore& sco
 
 // Values are evicted when they are no longer used instead of when bytes are short: the shorter the
 // lives, the more layouts. What an evicted value is computed from then lives longer, so the lives
-// are those of another run.
-std::optional<BlockPlanner::Found> BlockPlanner::place_early(const Run& lazy, Nanoseconds most) {
-  Run early{.list = lazy.blocks.early, .spilled = lazy.spilled, .clean = lazy.clean};
-  const std::vector<PlannedPlace> places = apart(lazy.blocks);
-  const BlockPlan plan = plan_of(lazy.blocks, places, lazy.blocks.early_before);
-  const StartingPool pool = pool_of(lazy, places);
-  const TrialResult result = trial_.run(early.list, plan, pool, &early.blocks);
-  const bool same = early.blocks.log.lives().size() == lazy.blocks.log.lives().size();
-  if (!result.fits || result.elsewhere > 0 || !same || result.cost >= most) {
-    return std::nullopt;
+// are those of another run, and that run is repeated until it allocates as planned.
+std::optional<BlockPlanner::Found> BlockPlanner::place_early(const Run& lazy,
+                                                             const TrialLimits& limits) {
+  Run planned = lazy;
+  planned.list = lazy.blocks.early;
+  planned.evictions = lazy.blocks.early_before;
+  for (int n = 0; n < kMostEarlyRuns; ++n) {
+    Run early{.tier = lazy.tier};
+    const std::vector<PlannedPlace> places = apart(planned.blocks);
+    const BlockPlan plan = plan_of(planned.blocks, places, planned.evictions);
+    TrialResult result =
+        trial_.run(planned.list, plan, pool_of(planned, places), limits, &early.blocks);
+    if (!result.fits || result.cost >= limits.most) {
+      return std::nullopt;
+    }
+    early.take(std::move(result.done));
+    if (result.elsewhere == 0) {
+      return place_run(early, limits.most);
+    }
+    planned = std::move(early);
   }
-  early.evictions = lazy.blocks.early_before;
-  return place_run(early, most);
+  return std::nullopt;
 }
 
 std::optional<BlockPlanner::Found> BlockPlanner::place_run(const Run& run, Nanoseconds most) {
@@ -159,8 +191,9 @@ std::optional<BlockPlanner::Found> BlockPlanner::place_run(const Run& run, Nanos
   }
   Found found;
   found.plan = plan_of(run.blocks, *places, run.evictions);
-  found.result = trial_.run(run.list, found.plan, pool_of(run, *places));
-  found.result.cost += cost_of_alternating(blocks, *places);
+  found.result = trial_.run(run.list, found.plan, pool_after(run, blocks, *places),
+                            {.budget = trial_.budget(), .most = most});
+  found.result.cost += std::max(Nanoseconds(0), found.result.closing);
   if (!found.result.fits || found.result.elsewhere > 0 || found.result.cost >= most) {
     return std::nullopt;
   }
@@ -168,10 +201,44 @@ std::optional<BlockPlanner::Found> BlockPlanner::place_run(const Run& run, Nanos
   return found;
 }
 
+// The pool in which a run with these places ends, where the next one begins. A block that no other
+// replaces lies where it is, or anywhere.
+StartingPool BlockPlanner::pool_after(const Run& run, const StepBlocks& blocks,
+                                      std::span<const PlannedPlace> places) const {
+  StartingPool pool = pool_of(run, places);
+  const auto overlap = [](const StartingPool::Place& a, const StartingPool::Place& b) {
+    return a.offset < b.offset + b.size && b.offset < a.offset + a.size;
+  };
+  std::vector<StartingPool::Place> taken;
+  std::vector<std::size_t> others;
+  for (std::size_t k = 0; k < run.blocks.before.size(); ++k) {
+    const std::size_t life = run.blocks.before[k];
+    if (life == TrialBlocks::kNone) {
+      continue;
+    }
+    const std::uint32_t next = blocks.before[life].successor;
+    if (next == 0 && !blocks.lives[life].survives()) {
+      others.push_back(k);
+      continue;
+    }
+    if (next != 0 && places[next].at != places[life].at) {
+      pool.blocks[k]->offset = places[next].at;
+    }
+    taken.push_back(*pool.blocks[k]);
+  }
+  for (const std::size_t k : others) {
+    if (std::ranges::any_of(taken,
+                            [&](const auto& each) { return overlap(each, *pool.blocks[k]); })) {
+      pool.blocks[k].reset();
+    }
+  }
+  return pool;
+}
+
 // The pool in which a run with these places begins.
 StartingPool BlockPlanner::pool_of(const Run& run, std::span<const PlannedPlace> places) const {
   const RecordedStep& step = trial_.step();
-  StartingPool pool{.blocks = step.pool.blocks, .spilled = run.spilled, .clean = run.clean};
+  StartingPool pool{.blocks = step.pool.blocks, .tier = run.tier};
   for (std::size_t k = 0; k < run.blocks.before.size(); ++k) {
     const std::size_t life = run.blocks.before[k];
     if (life == TrialBlocks::kNone) {
@@ -211,22 +278,6 @@ BlockPlan BlockPlanner::plan_of(const TrialBlocks& blocks, std::span<const Plann
     }
   }
   return plan;
-}
-
-// The price of the moves at the beginning of each run.
-Nanoseconds BlockPlanner::cost_of_alternating(const StepBlocks& blocks,
-                                              std::span<const PlannedPlace> places) const {
-  MovePrice price;
-  price.ns_per_byte = trial_.step().options.move_ns_per_byte.value_or(price.ns_per_byte);
-  std::size_t moves = 0;
-  Bytes moved{0};
-  for (std::size_t life = 0; life < blocks.before.size(); ++life) {
-    if (alternates(blocks, life) && places[life].other == places[life].at) {
-      ++moves;
-      moved += blocks.lives[life].size;
-    }
-  }
-  return price.of(moves, moved);
 }
 
 void BlockPlanner::check() const {

@@ -38,20 +38,21 @@ class BlockPlanner {
   // A run without regard to addresses.
   struct Run {
     EvictionList list{};
-    std::vector<bool> spilled;  // see StepScore
-    std::vector<bool> clean;
+    TierContent tier;  // when the run begins
     TrialBlocks blocks{};
     std::vector<std::uint32_t> evictions{};  // by life: number of entries of the list before it
+    // The run has ended with these evictions.
+    void take(EvictionList done);
   };
   [[nodiscard]] std::optional<Found> place(const StepScore& score, Bytes budget, Nanoseconds most);
   [[nodiscard]] std::optional<Run> run_by_bytes(const StepScore& score, const TrialLimits& limits);
-  [[nodiscard]] std::optional<Found> place_early(const Run& lazy, Nanoseconds most);
+  [[nodiscard]] std::optional<Found> place_early(const Run& lazy, const TrialLimits& limits);
   [[nodiscard]] std::optional<Found> place_run(const Run& run, Nanoseconds most);
   [[nodiscard]] StartingPool pool_of(const Run& run, std::span<const PlannedPlace> places) const;
   [[nodiscard]] BlockPlan plan_of(const TrialBlocks& blocks, std::span<const PlannedPlace> places,
                                   std::span<const std::uint32_t> evictions) const;
-  [[nodiscard]] Nanoseconds cost_of_alternating(const StepBlocks& blocks,
-                                                std::span<const PlannedPlace> places) const;
+  [[nodiscard]] StartingPool pool_after(const Run& run, const StepBlocks& blocks,
+                                        std::span<const PlannedPlace> places) const;
   void check() const;
 
   const StepTrial& trial_;

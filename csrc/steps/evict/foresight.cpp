@@ -43,7 +43,7 @@ void Foresight::follow() {
   following_ = agreeing();
   if (log().op_count() == 0) {
     followed_all_ = following_ != nullptr && following_->evictions;
-    arranged_ = followed_all_ && following_->hash == in_place_;
+    arranged_ = followed_all_ && following_->hash == in_place_ && following_->settled;
     if (followed_all_ && !following_->evictions->blocks.empty() &&
         engine_.options().spill > Bytes(0)) {
       writes_.emplace(following_->evictions->list);
@@ -107,11 +107,14 @@ PlannedVictim Foresight::victim_before_block() {
 
 // Operands of the running op must not move, so the first ops are tried one after another.
 Arrangement Foresight::take_arrangement() {
-  if (arranged_ || log().op_count() >= kFirstOps) {
+  if (arranged_ || log().op_count() >= BlockFollower::kFirstOps) {
     return {};
   }
   Arrangement first = follower_.arrangement(following_->evictions->blocks, log(), engine_);
   arranged_ = first.empty();
+  if (!std::exchange(arranging_, true) && following_->hash == in_place_) {
+    following_->settled = arranged_;
+  }
   as_planned_ &= first.empty();
   return first;
 }
@@ -206,6 +209,8 @@ void Foresight::begin_step() {
     for (const auto& step : known_) {
       step->again = true;
       step->in_work = false;
+      step->planned_twice = false;
+      step->most = 0;
       step->overruns = 0;
       step->with_list.clear();
       step->by_policy.clear();
@@ -226,6 +231,7 @@ void Foresight::forget_step() {
   moves_ = 0;
   follower_.begin_step();
   arranged_ = false;
+  arranging_ = false;
   as_planned_ = true;
   writes_.reset();
   following_ = nullptr;
@@ -313,7 +319,12 @@ void Foresight::plan(KnownStep& step, bool repeats) {
   }
   const auto start = std::chrono::steady_clock::now();
   const EvictionList before = step.evictions ? step.evictions->list : EvictionList();
-  put(step, plan_step(recorder_->take(repeats), before, settings_.work));
+  std::optional<StepEvictions> found = plan_step(recorder_->take(repeats), before, settings_.work);
+  if (accepts(step, found)) {
+    put(step, std::move(found));
+  } else {
+    step.again = false;
+  }
   counts_.planning_ns += Nanoseconds(std::chrono::steady_clock::now() - start).count();
 }
 
@@ -339,7 +350,7 @@ void Foresight::adopt() {
       recorded_ ? std::exchange(recorded_, std::nullopt) : thread_.take();
   if (found) {
     if (KnownStep* const step = find(found->hash)) {
-      if (is_known(*step, found->evictions)) {
+      if (is_known(*step, found->evictions) || !accepts(*step, found->evictions)) {
         step->in_work = false;
         return;
       }
@@ -357,6 +368,12 @@ bool Foresight::is_known(const KnownStep& step, const std::optional<StepEviction
   return is_same(step.evictions) || is_same(step.aside);
 }
 
+// The second plan of a step is used if it costs less than the first one.
+bool Foresight::accepts(KnownStep& step, const std::optional<StepEvictions>& found) {
+  const double most = std::exchange(step.most, 0);
+  return most <= 0 || (found && static_cast<double>(found->expected.total.count()) < most);
+}
+
 void Foresight::adopt_recorded() {
   if (recorded_) {
     adopt();
@@ -368,6 +385,8 @@ void Foresight::put(KnownStep& step, std::optional<StepEvictions> evictions) {
   step.in_work = thread_.busy();
   step.evictions = std::move(evictions);
   in_place_ = 0;
+  step.tried = false;
+  step.settled = false;
   step.excess = 0;
   step.debt = 0;
   step.with_list.clear();

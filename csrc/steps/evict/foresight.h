@@ -67,9 +67,13 @@ class RECOUP_API Foresight final : public StepTracker, public VictimPlan {
     RecentCosts with_list;
     RecentCosts by_policy;
     std::optional<StepEvictions> aside;  // the list that was set aside
-    bool again = false;                  // to be planned again
-    bool in_work = false;                // planning is under way
-    StepHash successor = 0;              // the step that followed it last time
+    bool tried = false;                  // a run has followed its list from the beginning
+    bool settled = false;        // after such a run its blocks lie where the next one begins
+    bool planned_twice = false;  // the second plan, made from such a run, is known or in work
+    double most = 0;             // limit for the cost of the second plan; 0: none
+    bool again = false;          // to be planned again
+    bool in_work = false;        // planning is under way
+    StepHash successor = 0;      // the step that followed it last time
   };
   // The most recently used first.
   using KnownSteps = std::vector<std::unique_ptr<KnownStep>>;
@@ -126,9 +130,6 @@ class RECOUP_API Foresight final : public StepTracker, public VictimPlan {
   // After this number of steps without a new plan, only one step in kFruitless is recorded. A
   // prime, so that the period differs from that of alternating steps.
   static constexpr std::int64_t kFruitless = 17;
-  // Number of ops at the start of a step in which blocks from before it are brought to their
-  // places.
-  static constexpr std::uint32_t kFirstOps = 8;
 
   void begin_step();
   void end_step();
@@ -144,9 +145,11 @@ class RECOUP_API Foresight final : public StepTracker, public VictimPlan {
   [[nodiscard]] static bool is_known(const KnownStep& step,
                                      const std::optional<StepEvictions>& found);
   void adopt_recorded();
+  [[nodiscard]] static bool accepts(KnownStep& step, const std::optional<StepEvictions>& found);
   void put(KnownStep& step, std::optional<StepEvictions> evictions);
   void tell(const KnownStep& step);
   void watch(KnownStep& step);
+  void plan_twice(KnownStep& step);
   void watch_list(KnownStep& step, double cost);
   // Relative cost of the step that has ended under the policy alone, as measured in earlier runs,
   // or else as predicted.
@@ -185,6 +188,7 @@ class RECOUP_API Foresight final : public StepTracker, public VictimPlan {
   std::uint32_t moves_ = 0;  // number of times that room was made by moves during the running op
   BlockFollower follower_;
   bool arranged_ = false;                // blocks from before the step lie where the plan says
+  bool arranging_ = false;               // whether that was looked at
   bool as_planned_ = true;               // no block had to be moved or was allocated elsewhere
   std::optional<PlannedWrites> writes_;  // of the plan that is followed
   bool begun_ = false;                   // an op has run

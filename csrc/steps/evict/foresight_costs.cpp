@@ -18,6 +18,8 @@ constexpr double kMostExcess = 0.1;
 // cost kSlower times that of the policy's last steps.
 constexpr double kMostDebt = 3;
 constexpr double kSlower = 1.02;
+// The second plan is used if it costs at most this multiple of the first one.
+constexpr double kBetter = 0.99;
 
 }  // namespace
 
@@ -66,8 +68,24 @@ void Foresight::watch(KnownStep& step) {
   ++counts_.followed_steps;
   counts_.followed_expected_ns += step.evictions->expected.at(costs_).count();
   counts_.followed_cost_ns += static_cast<std::int64_t>(cost);
-  if (!settings_.recorded && !step.again && !step.in_work) {
+  if (settings_.recorded) {
+    return;
+  }
+  // The first run with a plan of blocks begins with moving them to where the plan has them.
+  if (!std::exchange(step.tried, true) && !step.evictions->blocks.empty()) {
+    plan_twice(step);
+  } else if (!step.again && !step.in_work) {
     watch_list(step, cost);
+  }
+}
+
+// A plan with copies depends on where values were when the step began. A second one is made from a
+// run that followed the first.
+void Foresight::plan_twice(KnownStep& step) {
+  if (engine_.options().spill > Bytes(0) && !std::exchange(step.planned_twice, true)) {
+    step.most = kBetter * static_cast<double>(step.evictions->expected.at(costs_).count());
+    step.again = true;
+    fruitless_ = 0;
   }
 }
 

@@ -65,8 +65,7 @@ ScoreSearch::Place ScoreSearch::visit(StepScore score, double most, Bytes budget
   return {.found = {.score = std::move(score), .cost = cost_of(result, trial_.ops().size())},
           .replays = std::move(result.replays),
           .done = std::move(result.done),
-          .spilled = std::move(result.spilled),
-          .clean = std::move(result.clean)};
+          .tier = std::move(result.tier)};
 }
 
 // With a spill tier a trial is repeated, now that it is known what can be written in advance.
@@ -77,11 +76,8 @@ ScoreSearch::Place ScoreSearch::visit_twice(const OracleOptions& terms, double m
   }
   std::optional<Place> best;
   for (const double waited : {1.0, 0.5, 0.25}) {
-    StepScore again{.terms = terms,
-                    .waited_part = waited,
-                    .writes = place.done,
-                    .spilled = place.spilled,
-                    .clean = place.clean};
+    StepScore again{
+        .terms = terms, .waited_part = waited, .writes = place.done, .tier = place.tier};
     place = visit(std::move(again), most, budget);
     if (!best || better(place.found, best->found)) {
       best = place;
@@ -155,8 +151,7 @@ StepScore ScoreSearch::changed(const Place& place) {
   score.priorities.resize(trial_.ops().size());
   if (trial_.has_tier()) {
     score.writes = place.done;
-    score.spilled = place.spilled;
-    score.clean = place.clean;
+    score.tier = place.tier;
     if (uniform() < 0.1) {
       score.waited_part = 0.25 + 0.75 * uniform();
     }

@@ -54,8 +54,7 @@ class ScoreSearch {
     Found found;
     std::vector<std::uint32_t> replays;
     EvictionList done;
-    std::vector<bool> spilled;  // see TrialResult
-    std::vector<bool> clean;    // the same
+    TierContent tier;  // see TrialResult
   };
 
   [[nodiscard]] Place visit(StepScore score, double most, Bytes budget);

@@ -4,6 +4,28 @@
 #include <map>
 
 namespace recoup::detail {
+namespace {
+
+// The kind of a block from before the step; nullopt: the storage is not from before it.
+std::optional<BlockKind> kind_of(const StepLog& step, Bytes size, StorageId storage) {
+  BlockKind kind{.size = size.count()};
+  if (!storage.valid()) {
+    return kind;
+  }
+  const std::optional<Made> name = step.name_of(storage);
+  if (!name) {
+    return std::nullopt;
+  }
+  if (name->op == Made::kBefore) {
+    kind.storage = std::int64_t{name->slot} + 1;
+  } else {
+    kind.op = std::int64_t{name->op} - Made::kLastStep + 1;
+    kind.slot = name->slot;
+  }
+  return kind;
+}
+
+}  // namespace
 
 std::optional<PlannedPlace> BlockFollower::begin_block(const BlockPlan& plan, const StepLog& step,
                                                        Bytes size) {
@@ -35,10 +57,19 @@ PlannedVictim BlockFollower::victim(const EvictionList& list, const StepLog& ste
 
 std::optional<PlannedFetch> BlockFollower::begin_fetch(const BlockPlan& plan, const StepLog& step,
                                                        const Engine& engine) {
+  const auto is_spilled = [&](ValueId id) {
+    return id.valid() && engine.value(id).spilled() && !engine.value(id).copying;
+  };
+  for (; !missing_.empty(); missing_.pop_back()) {
+    const ValueId id = step.value(missing_.back().value);
+    if (step.op_count() < kFirstOps && is_spilled(id)) {
+      return PlannedFetch{.value = id, .place = missing_.back().place};
+    }
+  }
   for (; fetch_ < plan.fetches.size() && plan.fetches[fetch_].ops <= step.op_count(); ++fetch_) {
     const BlockPlan::Fetch& fetch = plan.fetches[fetch_];
     const ValueId id = step.value(fetch.value);
-    if (id.valid() && engine.value(id).spilled() && !engine.value(id).copying) {
+    if (is_spilled(id)) {
       due_ = std::max<std::size_t>(due_, fetch.evictions);
       return PlannedFetch{.value = id, .place = fetch.place};
     }
@@ -54,7 +85,7 @@ bool BlockFollower::has_fetched(const BlockPlan& plan, const std::optional<Made>
 }
 
 Arrangement BlockFollower::arrangement(const BlockPlan& plan, const StepLog& step,
-                                       const Engine& engine) const {
+                                       const Engine& engine) {
   std::multimap<BlockKind, PlannedPlace> places;
   for (const BlockPlan::Start& start : plan.starts) {
     places.emplace(start.kind, start.place);
@@ -67,8 +98,8 @@ Arrangement BlockFollower::arrangement(const BlockPlan& plan, const StepLog& ste
       continue;
     }
     const StorageId storage = engine.storage_of(id);
-    const auto found = places.find(BlockKind::of(
-        block.size, storage, storage.valid() ? step.maker_in_last_step(storage) : std::nullopt));
+    const std::optional<BlockKind> kind = kind_of(step, block.size, storage);
+    const auto found = kind ? places.find(*kind) : places.end();
     if (found != places.end()) {
       const bool may_move = block.owner.valid() && !engine.value(block.owner).escaped;
       const PlannedPlace& place = found->second;
@@ -82,6 +113,20 @@ Arrangement BlockFollower::arrangement(const BlockPlan& plan, const StepLog& ste
       all.victims.push_back({.value = engine.current(storage), .by = GetBack::kCopy});
     }
   }
+  if (std::exchange(begun_, true) || places.empty() || engine.options().spill <= Bytes(0)) {
+    return all;
+  }
+  engine.values().for_each_storage([&](StorageId storage, const HeldStorage& held) {
+    const Value& value = engine.value(held.current);
+    const bool spilled = value.spilled() && !value.copying;
+    const auto kind = spilled ? kind_of(step, value.size, storage) : std::nullopt;
+    const auto found = kind ? places.find(*kind) : places.end();
+    if (found != places.end()) {
+      missing_.push_back(
+          {.size = value.size, .value = *step.name_of(storage), .place = found->second});
+      places.erase(found);
+    }
+  });
   return all;
 }
 

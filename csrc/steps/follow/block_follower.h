@@ -15,6 +15,10 @@ namespace recoup::detail {
 
 class BlockFollower {
  public:
+  // Number of ops at the start of a step in which blocks from before it are brought to their
+  // places.
+  static constexpr std::uint32_t kFirstOps = 8;
+
   void begin_step() { *this = BlockFollower(); }
 
   // A block of `size` bytes is about to be allocated. Returns its planned place: that of the next
@@ -26,11 +30,18 @@ class BlockFollower {
   // The next fetch that is due and whose value is still spilled.
   [[nodiscard]] std::optional<PlannedFetch> begin_fetch(const BlockPlan& plan, const StepLog& step,
                                                         const Engine& engine);
-  void end_fetch(bool begun) { fetch_ += begun ? 1 : 0; }
+  void end_fetch(bool begun) {
+    if (begun && !missing_.empty()) {
+      missing_.pop_back();
+    } else {
+      fetch_ += begun ? 1 : 0;
+    }
+  }
   // What brings the pool's blocks to where the plan says that they lie when the step begins. `step`
-  // has done nothing yet, or only its first ops.
+  // has done nothing yet, or only its first ops. Spilled values for which the plan has a block then
+  // are the next ones that begin_fetch() returns.
   [[nodiscard]] Arrangement arrangement(const BlockPlan& plan, const StepLog& step,
-                                        const Engine& engine) const;
+                                        const Engine& engine);
   // A block was not allocated at its planned offset.
   void count_elsewhere() { ++elsewhere_; }
   // Number of blocks so far that were not allocated as planned.
@@ -39,6 +50,9 @@ class BlockFollower {
  private:
   [[nodiscard]] bool has_fetched(const BlockPlan& plan, const std::optional<Made>& value) const;
 
+  // Values that are spilled when the step begins, and for which the plan has a block then.
+  std::vector<BlockPlan::Fetch> missing_;
+  bool begun_ = false;        // the missing values are known
   std::size_t entry_ = 0;     // index of the first entry that may be next
   std::size_t fetch_ = 0;     // index of the first fetch that has not begun
   std::size_t eviction_ = 0;  // index of the first entry of the list that has not been looked at

@@ -7,16 +7,12 @@
 namespace recoup::detail {
 
 EvictionList::EvictionList(std::vector<Entry> entries) {
-  std::uint32_t row = 0;  // index of the first entry with the same `ops`
   for (const Entry& entry : entries) {
     RECOUP_CHECK(entries_.empty() || entries_.back().ops <= entry.ops);
     if (entries_.empty() || entries_.back().ops != entry.ops) {
-      row = static_cast<std::uint32_t>(entries_.size());
-      first_.resize(entry.ops + std::size_t{1}, row);
+      first_.resize(entry.ops + std::size_t{1}, static_cast<std::uint32_t>(entries_.size()));
     }
-    if (std::find(entries_.begin() + row, entries_.end(), entry) == entries_.end()) {
-      entries_.push_back(entry);
-    }
+    entries_.push_back(entry);
   }
   first_.push_back(static_cast<std::uint32_t>(entries_.size()));
 }

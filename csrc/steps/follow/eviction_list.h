@@ -14,8 +14,8 @@ namespace recoup::detail {
 
 class EvictionList {
  public:
-  // An eviction that is due when `ops` ops of the step have ended. Entries ascend by `ops`;
-  // duplicates are ignored.
+  // An eviction that is due when `ops` ops of the step have ended. Entries ascend by `ops`.
+  // A value that is evicted, replayed and evicted again during an op has two.
   struct Entry {
     std::uint32_t ops = 0;
     Made victim;          // or moves()

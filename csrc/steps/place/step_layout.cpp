@@ -15,7 +15,8 @@ namespace {
 // that they leave.
 constexpr double kContiguous = 0.99;
 constexpr Units kReserveShare = 256;  // the reserve has one part in this of the range
-constexpr Units kSmallShare = 512;    // a small block has at most one part in this of the range
+constexpr Units kMostReserve = Units{1} << 18;
+constexpr Units kSmallShare = 512;  // a small block has at most one part in this of the range
 // With more items the frames and the neighbor lists of TreeSearch take too much memory.
 constexpr std::size_t kMostItems = 6000;
 // Number of infeasible parts that a search remembers: 512 KiB.
@@ -62,8 +63,11 @@ struct Item {
 
 class StepLayout {
  public:
-  StepLayout(const StepBlocks& blocks, std::int64_t nodes, const std::function<void()>& check)
+  // `joined`: whether each block that survives the step lies where its counterpart lay.
+  StepLayout(const StepBlocks& blocks, bool joined, std::int64_t nodes,
+             const std::function<void()>& check)
       : blocks_(blocks),
+        joined_(joined),
         nodes_(nodes),
         check_(check),
         places_(blocks.lives.size()),
@@ -124,7 +128,7 @@ class StepLayout {
       return false;
     }
     const Units unit = blocks_.alignment.count();
-    range_.begin += capacity() / kReserveShare / unit * unit;
+    range_.begin += std::min(kMostReserve, capacity() / kReserveShare) / unit * unit;
     range_.end = range_.end / unit * unit;
     return true;
   }
@@ -170,7 +174,7 @@ class StepLayout {
     std::vector<std::uint32_t> replaced(blocks_.lives.size());
     for (std::size_t i = 0; i < blocks_.before.size(); ++i) {
       if (const std::uint32_t next = blocks_.before[i].successor;
-          next != 0 && !alternates(blocks_, i)) {
+          joined_ && next != 0 && !alternates(blocks_, i)) {
         replaced[next] = static_cast<std::uint32_t>(i) + 1;
       }
     }
@@ -200,8 +204,10 @@ class StepLayout {
       }
       add(item);
     }
-    const auto cut = static_cast<std::int32_t>(std::min_element(crossing.begin(), crossing.end()) -
-                                               crossing.begin());
+    const auto cut =
+        joined_ ? static_cast<std::int32_t>(std::min_element(crossing.begin(), crossing.end()) -
+                                            crossing.begin())
+                : 0;
     for (Item& item : items) {
       const std::int32_t width = item.upper - item.lower;
       item.lower = (item.lower + sections - cut) % sections;
@@ -330,6 +336,7 @@ class StepLayout {
   }
 
   const StepBlocks& blocks_;
+  const bool joined_;
   const std::int64_t nodes_;
   const std::function<void()>& check_;
   std::vector<PlannedPlace> places_;  // by life
@@ -349,7 +356,9 @@ bool alternates(const StepBlocks& blocks, std::size_t life) {
 
 std::optional<std::vector<PlannedPlace>> lay_out(const StepBlocks& blocks, std::int64_t nodes,
                                                  const std::function<void()>& check) {
-  return StepLayout(blocks, nodes, check).find();
+  std::optional<std::vector<PlannedPlace>> places =
+      StepLayout(blocks, /*joined=*/true, nodes, check).find();
+  return places ? std::move(places) : StepLayout(blocks, /*joined=*/false, nodes, check).find();
 }
 
 }  // namespace recoup::detail

@@ -28,6 +28,9 @@ namespace recoup::detail {
 // A block whose counterpart from the previous run is still taken when it is allocated cannot lie
 // where that one lies. Two small blocks of this kind have two places, which they take in turn. A
 // large one is moved when the next run begins.
+//
+// If there is no such layout, each run begins with moves: a block that survives the step need not
+// lie where its counterpart lay. With a spill tier many blocks do, and stacked they waste bytes.
 struct StepBlocks {
   // A block from before the step.
   struct Before {

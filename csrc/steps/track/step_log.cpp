@@ -94,10 +94,12 @@ ValueId StepLog::value(const Made& made) const {
     return id.valid() && engine_.values().contains(id) ? engine_.current(id) : ValueId();
   }
   const std::span<const ValueTicket> all = made_by(made.op);
-  if (made.slot >= all.size() || !engine_.values().holds(all[made.slot])) {
-    return {};
+  if (made.slot < all.size() &&
+      (engine_.values().holds(all[made.slot]) || is_orphan(all[made.slot].value))) {
+    return all[made.slot].value;
   }
-  return all[made.slot].value;
+  const StorageId id = made_in_step(made);
+  return id.valid() ? engine_.current(id) : ValueId();
 }
 
 ValueId StepLog::candidate(const Made& made) const {
@@ -129,6 +131,14 @@ StorageId StepLog::find(const Fresh& fresh, std::size_t op, std::size_t slot) co
   return engine_.values().holds(ticket) ? ticket.storage : StorageId();
 }
 
+// Whether the value is still on record for others that are computed from it, without the op that
+// made it and without a storage.
+bool StepLog::is_orphan(ValueId id) const {
+  const Lineage& lineage = engine_.context().lineage;
+  return id.valid() && lineage.contains(id) && !lineage[id].recomputable() &&
+         !lineage[id].storage.valid();
+}
+
 std::optional<Made> StepLog::name_of(StorageId id) const {
   if (names_ != nullptr) {
     return names_->name_of(id);
@@ -154,8 +164,11 @@ std::optional<Made> StepLog::find(ValueId id) const {
     return made;
   }
   const StorageId storage = engine_.value(id).storage;
-  if (!storage.valid() || maker_in_step(storage)) {
+  if (!storage.valid()) {
     return std::nullopt;
+  }
+  if (const std::optional<Made> made = maker_in_step(storage)) {
+    return engine_.current(storage) == id ? made : std::nullopt;
   }
   return name_of(storage);
 }
@@ -164,7 +177,7 @@ std::optional<Made> StepLog::find_made(ValueId id) const {
   const Made made = by_value_.get(id);
   const std::span<const ValueTicket> all = made_by(made.op);
   if (made.slot >= all.size() || all[made.slot].value != id ||
-      !engine_.values().holds(all[made.slot])) {
+      !(engine_.values().holds(all[made.slot]) || is_orphan(id))) {
     return std::nullopt;
   }
   return made;

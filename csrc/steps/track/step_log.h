@@ -112,6 +112,7 @@ class StepLog {
   [[nodiscard]] std::optional<Made> maker_since(StorageId id, std::uint64_t ops_before) const;
   void add_made(StorageId storage, std::uint32_t slot);
   [[nodiscard]] std::optional<Made> find_made(ValueId id) const;
+  [[nodiscard]] bool is_orphan(ValueId id) const;
   [[nodiscard]] StorageId storage(const Made& before) const;
 
   const Engine& engine_;

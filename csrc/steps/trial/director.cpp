@@ -40,21 +40,34 @@ std::optional<Nanoseconds> Director::moves_next() const {
 }
 
 void Director::on_room_by_moves() {
-  if (add_done({.ops = log_.op_count(), .victim = EvictionList::moves(moves_++)}) && last_uses_) {
-    early_.push_back(last_uses_->now());
-  }
+  add_done({.ops = log_.op_count(), .victim = EvictionList::moves(moves_++)},
+           last_uses_ ? last_uses_->now() : 0);
 }
 
 bool Director::places() const { return orders_.plan != nullptr || orders_.blocks != nullptr; }
 
 std::optional<PlannedPlace> Director::begin_block(Bytes size) {
-  return orders_.plan == nullptr ? std::nullopt : follower_.begin_block(*orders_.plan, log_, size);
+  const bool planned = orders_.plan != nullptr && begun_;  // blocks from before the step are not
+  return planned ? follower_.begin_block(*orders_.plan, log_, size) : std::nullopt;
 }
 
 PlannedVictim Director::victim_before_block() { return follower_.victim(*orders_.list, log_); }
 
+// A run without regard to addresses begins in their places.
+Arrangement Director::take_arrangement() {
+  if (orders_.blocks != nullptr || arranged_ || log_.op_count() >= BlockFollower::kFirstOps) {
+    return {};
+  }
+  Arrangement first = follower_.arrangement(*orders_.plan, log_, engine());
+  arranged_ = first.empty();
+  return first;
+}
+
+// While blocks from before the step are brought to their places, they are in the way of few others.
 void Director::end_block(bool as_planned) {
-  if (!as_planned) {
+  const bool arranging =
+      orders_.blocks == nullptr && !arranged_ && log_.op_count() < BlockFollower::kFirstOps;
+  if (!as_planned && !arranging) {
     follower_.count_elsewhere();
   }
 }
@@ -167,23 +180,19 @@ void Director::on_replay(std::string_view /*name*/, OpId /*id*/, const Op& op) {
 
 void Director::add_victim(ValueId value, bool spills) {
   const std::optional<Made> made = begun_ ? log_.find(value) : std::nullopt;
-  if (made && add_done({.ops = log_.op_count(), .victim = *made, .spills = spills}) && last_uses_) {
-    early_.push_back(last_uses_->earliest(value, spills));
+  if (made) {
+    add_done({.ops = log_.op_count(), .victim = *made, .spills = spills},
+             last_uses_ ? last_uses_->earliest(value, spills) : 0);
   }
 }
 
-// As EvictionList, which ignores duplicates.
-bool Director::add_done(const EvictionList::Entry& entry) {
-  for (std::size_t i = done_.size(); i > 0 && done_[i - 1].ops == entry.ops; --i) {
-    if (done_[i - 1] == entry) {
-      return false;
-    }
-  }
+// `earliest`: the life before which it can be.
+void Director::add_done(const EvictionList::Entry& entry, std::uint32_t earliest) {
   done_.push_back(entry);
   if (orders_.blocks != nullptr) {
     orders_.blocks->log.set_evictions(done_.size());
+    early_.push_back(earliest);
   }
-  return true;
 }
 
 void Director::find_early() {

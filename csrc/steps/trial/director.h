@@ -31,10 +31,8 @@ struct StepScore {
   std::vector<std::int8_t> priorities{};
   // Evictions of an earlier trial: what it spilled is written as soon as it is made.
   EvictionList writes{};
-  // By block from before the step: whether its content is in the spill tier when the step begins
-  // (empty: as recorded), and whether the tier has a copy of it.
-  std::vector<bool> spilled{};
-  std::vector<bool> clean{};
+  // When the step begins, by block from before it; nullopt: as recorded.
+  std::optional<TierContent> tier = std::nullopt;
 };
 
 // What a run of a step allocates if addresses do not matter.
@@ -86,6 +84,7 @@ class Director final : public Observer, public VictimPlan, public Future {
   [[nodiscard]] bool places() const override;
   [[nodiscard]] std::optional<PlannedPlace> begin_block(Bytes size) override;
   [[nodiscard]] PlannedVictim victim_before_block() override;
+  [[nodiscard]] Arrangement take_arrangement() override;
   void end_block(bool as_planned) override;
   [[nodiscard]] bool copies() const override { return orders_.plan != nullptr; }
   [[nodiscard]] ValueId next_to_write() override { return forecast_.next_to_write(); }
@@ -111,7 +110,7 @@ class Director final : public Observer, public VictimPlan, public Future {
   void begin();
   void add_storage(StorageId storage);
   void add_victim(ValueId value, bool spills);
-  bool add_done(const EvictionList::Entry& entry);
+  void add_done(const EvictionList::Entry& entry, std::uint32_t earliest);
   void add_fetch(const std::optional<Made>& value);
   void stop_if_asked() const;
   [[nodiscard]] const Engine& engine() const { return simulator_.engine(); }
@@ -125,6 +124,7 @@ class Director final : public Observer, public VictimPlan, public Future {
   std::optional<LastUses> last_uses_;  // if blocks are wanted
   std::optional<Made> fetch_;          // the value of the planned fetch that is due
   bool begun_ = false;                 // an op has run
+  bool arranged_ = false;              // blocks from before the step lie where the plan says
   StepHash running_ = 0;
   std::vector<std::uint32_t> ops_;  // number of the op, by sequence number in the engine
   std::vector<std::uint32_t> replays_;

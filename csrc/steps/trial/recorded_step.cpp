@@ -41,7 +41,7 @@ void StepRecorder::add_block(BlockId id, const BlockView& block) {
   recorder_.on_allocate(id, block.size);
   const StorageId storage = engine_.storage_of(id);
   step_.pool.blocks.emplace_back(place_of(block, storage));
-  step_.pool.clean.push_back(is_clean(storage));
+  step_.pool.tier.clean.push_back(is_clean(storage));
   step_.blocks.push_back(
       {.kind = BlockKind::of(block.size, storage,
                              storage.valid() ? log_.maker_in_last_step(storage) : std::nullopt),
@@ -59,8 +59,8 @@ void StepRecorder::add_spilled(BlockId id, StorageId storage) {
   const std::size_t block = step_.blocks.size();
   recorder_.on_allocate(id, value.size);
   step_.pool.blocks.emplace_back();
-  step_.pool.spilled.resize(block + 1);
-  step_.pool.spilled[block] = true;
+  step_.pool.tier.spilled.resize(block + 1);
+  step_.pool.tier.spilled[block] = true;
   step_.blocks.push_back(
       {.kind = BlockKind::of(value.size, storage, log_.maker_in_last_step(storage)),
        .storage = static_cast<std::uint32_t>(step_.names.size())});
@@ -146,8 +146,8 @@ StartingPool StepRecorder::pool_at_end() const {
   for (const RecordedStep::Before& before : step_.blocks) {
     const auto counterparts = now.find(before.kind);
     const auto in_tier = spilled.find(before.kind);
-    found.spilled.push_back(in_tier != spilled.end());
-    found.clean.push_back(false);
+    found.tier.spilled.push_back(in_tier != spilled.end());
+    found.tier.clean.push_back(false);
     if (in_tier != spilled.end()) {
       spilled.erase(in_tier);
       found.blocks.emplace_back();
@@ -155,7 +155,7 @@ StartingPool StepRecorder::pool_at_end() const {
       found.blocks.emplace_back();
     } else {
       found.blocks.emplace_back(counterparts->second.front().place);
-      found.clean.back() = counterparts->second.front().clean;
+      found.tier.clean.back() = counterparts->second.front().clean;
       counterparts->second.pop_front();
     }
   }

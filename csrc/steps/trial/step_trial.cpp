@@ -43,8 +43,7 @@ void set_before(const StartingPool& pool, TrialBlocks& blocks) {
   std::size_t life = 0;
   for (const bool has_place : {true, false}) {  // in the order in which the simulation allocates
     for (std::size_t k = 0; k < pool.blocks.size(); ++k) {
-      const bool spilled = k < pool.spilled.size() && pool.spilled[k];
-      if (!spilled && pool.blocks[k].has_value() == has_place) {
+      if (!pool.tier.is_spilled(k) && pool.blocks[k].has_value() == has_place) {
         blocks.before[k] = life++;
       }
     }
@@ -100,8 +99,7 @@ TrialResult StepTrial::run(const StepScore& score, Addresses addresses,
   const bool ignored = addresses == Addresses::kIgnored;
   Options options = options_for(score, limits.budget);
   StartingPool pool = ignored ? StartingPool() : step_.pool;
-  pool.spilled = spilled_at_start(score);
-  pool.clean = clean_at_start(score);
+  pool.tier = score.tier.value_or(step_.pool.tier);
   return run({.options = ignored ? without_addresses(std::move(options)) : std::move(options),
               .pool = &pool,
               .score = &score,
@@ -111,8 +109,7 @@ TrialResult StepTrial::run(const StepScore& score, Addresses addresses,
 TrialResult StepTrial::run(const StepScore& score, const TrialLimits& limits,
                            TrialBlocks& blocks) const {
   const StartingPool pool{.blocks = step_.pool.blocks,
-                          .spilled = spilled_at_start(score),
-                          .clean = clean_at_start(score)};
+                          .tier = score.tier.value_or(step_.pool.tier)};
   set_before(pool, blocks);
   return run({.options = without_addresses(options_for(score, limits.budget)),
               .pool = &pool,
@@ -122,8 +119,9 @@ TrialResult StepTrial::run(const StepScore& score, const TrialLimits& limits,
 }
 
 TrialResult StepTrial::run(const EvictionList& list, const BlockPlan& plan,
-                           const StartingPool& pool, TrialBlocks* blocks) const {
-  Options options = engine_options(step_, budget());
+                           const StartingPool& pool, const TrialLimits& limits,
+                           TrialBlocks* blocks) const {
+  Options options = engine_options(step_, limits.budget);
   if (blocks != nullptr) {
     set_before(pool, *blocks);
   }
@@ -131,7 +129,7 @@ TrialResult StepTrial::run(const EvictionList& list, const BlockPlan& plan,
               .pool = &pool,
               .list = &list,
               .plan = &plan,
-              .most = limits().most,
+              .most = limits.most,
               .blocks = blocks});
 }
 
@@ -144,36 +142,35 @@ TrialResult StepTrial::run(const EvictionList& list, const TrialLimits& limits) 
 
 void StepTrial::take_end(const Engine& engine, const Director& director,
                          TrialResult& result) const {
-  result.spilled.resize(step_.blocks.size());
-  result.clean.resize(step_.blocks.size());
+  result.tier.spilled.resize(step_.blocks.size());
+  result.tier.clean.resize(step_.blocks.size());
   for (std::size_t k = 0; k < step_.blocks.size(); ++k) {
     if (const StorageId storage = director.successor(step_.blocks[k]); storage.valid()) {
       const Value& value = engine.value(engine.current(storage));
-      result.spilled[k] = value.spilled() && !value.copying;
-      result.clean[k] = value.clean() || (value.spilled() && value.copying);
+      result.tier.spilled[k] = value.spilled() && !value.copying;
+      result.tier.clean[k] = value.clean() || (value.spilled() && value.copying);
     }
   }
 }
 
 // The price of the copies by which the end differs from the start: positive if the next run of the
 // step needs more.
-Nanoseconds StepTrial::cost_of_closing(const StartingPool& start, const TrialResult& end,
+Nanoseconds StepTrial::cost_of_closing(const TierContent& start, const TierContent& end,
                                        const Engine& engine) const {
-  const auto is = [](const std::vector<bool>& of, std::size_t k) { return k < of.size() && of[k]; };
   const Tier& tier = engine.context().tier;
   double cost = 0;
-  const auto add = [&](std::size_t k, bool spilled, bool clean, double sign) {
+  const auto add = [&](std::size_t k, const TierContent& content, double sign) {
     const Bytes size(step_.blocks[k].kind.size);
-    if (spilled || clean) {
+    if (content.is_spilled(k) || content.is_clean(k)) {
       cost -= sign * static_cast<double>(tier.write_cost(size).count());
     }
-    if (spilled) {
+    if (content.is_spilled(k)) {
       cost += sign * static_cast<double>(tier.read_cost(size).count());
     }
   };
-  for (std::size_t k = 0; k < end.spilled.size(); ++k) {
-    add(k, is(start.spilled, k), is(start.clean, k), -1);
-    add(k, end.spilled[k], end.clean[k], 1);
+  for (std::size_t k = 0; k < step_.blocks.size(); ++k) {
+    add(k, start, -1);
+    add(k, end, 1);
   }
   return Nanoseconds(static_cast<std::int64_t>(kHiddenNot * cost));
 }
@@ -213,7 +210,7 @@ TrialResult StepTrial::run(const Setup& setup) const {
   result.cost = ran.replay_cost + ran.spill_cost + engine.context().move_cost();
   if (has_tier()) {
     take_end(engine, director, result);
-    result.closing = cost_of_closing(*setup.pool, result, engine);
+    result.closing = cost_of_closing(setup.pool->tier, result.tier, engine);
   }
   result.fits = ran.status == SimulationResult::Status::kOk && result.cost <= setup.most;
   result.ops = director.op_count();

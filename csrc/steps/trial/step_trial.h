@@ -28,8 +28,7 @@ struct TrialResult {
                                        // below 0, less
   std::vector<std::uint32_t> replays;  // by op of the step
   EvictionList done;                   // evictions, and points at which blocks were moved
-  std::vector<bool> spilled;           // as StepScore::spilled, when the step's next run begins
-  std::vector<bool> clean;             // the same for StepScore::clean
+  TierContent tier;                    // as StepScore::tier, when the step's next run begins
   std::uint32_t elsewhere = 0;         // number of blocks that were not allocated as planned
   Nanoseconds searches{0};             // the price of searches, see search_price
   std::int64_t work = 0;  // number of ops, replays, and candidates that a policy looked at
@@ -55,7 +54,8 @@ class StepTrial {
   // Runs with the list and the plan of blocks, from a pool that is as the plan expects. `blocks`:
   // the pool has more addresses, and what it allocates is returned, except TrialBlocks::early.
   [[nodiscard]] TrialResult run(const EvictionList& list, const BlockPlan& plan,
-                                const StartingPool& pool, TrialBlocks* blocks = nullptr) const;
+                                const StartingPool& pool, const TrialLimits& limits,
+                                TrialBlocks* blocks = nullptr) const;
   // Runs with the list, with the policy where it names no victim, and with addresses.
   [[nodiscard]] TrialResult run(const EvictionList& list, const TrialLimits& limits) const;
 
@@ -86,14 +86,8 @@ class StepTrial {
     TrialBlocks* blocks = nullptr;
   };
   [[nodiscard]] TrialResult run(const Setup& setup) const;
-  [[nodiscard]] const std::vector<bool>& spilled_at_start(const StepScore& score) const {
-    return score.spilled.empty() ? step_.pool.spilled : score.spilled;
-  }
-  [[nodiscard]] const std::vector<bool>& clean_at_start(const StepScore& score) const {
-    return score.clean.empty() ? step_.pool.clean : score.clean;
-  }
   void take_end(const Engine& engine, const Director& director, TrialResult& result) const;
-  [[nodiscard]] Nanoseconds cost_of_closing(const StartingPool& start, const TrialResult& end,
+  [[nodiscard]] Nanoseconds cost_of_closing(const TierContent& start, const TierContent& end,
                                             const Engine& engine) const;
   [[nodiscard]] Options options_for(const StepScore& score, Bytes budget) const;
 

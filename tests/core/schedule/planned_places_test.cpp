@@ -64,10 +64,12 @@ TEST(PlannedPlaces, AStepMovesAndSearchesNothing) {
   EXPECT_GT(found, seeds(12));
 }
 
-// With a spill tier, copies are made as planned, too.
+// With a spill tier, copies are made as planned, too. If no layout ends as it began, a run begins
+// with moves.
 TEST(PlannedPlaces, AStepWithATierCopiesAsPlanned) {
   int followed = 0;
   int copied = 0;
+  int rearranged = 0;
   for (std::uint64_t seed = 0; seed < static_cast<std::uint64_t>(seeds(80)); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Options options = step_options(budget_of(seed));
@@ -95,13 +97,14 @@ TEST(PlannedPlaces, AStepWithATierCopiesAsPlanned) {
       continue;  // the plan has been set aside, or what it spills need not fit
     }
     ++followed;
-    EXPECT_EQ(done.moves, 0);
     EXPECT_EQ(done.plans, 0);
-    EXPECT_EQ(done.misplaced, 0);
+    EXPECT_LE(done.misplaced, done.moves);
+    rearranged += done.moves > 0 ? 1 : 0;
     copied += now.fetches > before.fetches ? 1 : 0;
   }
   EXPECT_GT(followed, seeds(12));
   EXPECT_GT(copied, seeds(5));
+  EXPECT_LT(rearranged, followed / 3);
 }
 
 // A gradient that is kept until the next step has made its own lies elsewhere in each step, and is
