@@ -26,7 +26,7 @@ namespace recoup::detail {
 inline constexpr Bytes kUnbounded{std::int64_t{1} << 50};
 
 // What the spill tier has of the first blocks that a program allocates outside of ops, by block.
-// Shorter: nothing of the others.
+// Blocks beyond the end have nothing there.
 struct TierContent {
   std::vector<bool> spilled{};  // the content is there, and the block is free
   std::vector<bool> clean{};    // there is a copy of the content

@@ -108,26 +108,14 @@ std::optional<BlockId> Room::take_planned(Bytes size) {
     });
   }
   std::optional<BlockId> block = context_.allocate_at(*place, size);
-  if (!block && held_by_copy(*place, size) && context_.copies->wait_for_all()) {
-    block = context_.allocate_at(*place, size);
+  if (!block && context_.copies->any_dead()) {
+    timed([&] {
+      context_.copies->wait_for_all();
+      block = context_.allocate_at(*place, size);
+    });
   }
   plan.end_block(block.has_value());
   return block;
-}
-
-// Whether a copy under way may hold the bytes or the place, such as that of a value that has died.
-bool Room::held_by_copy(const PlannedPlace& place, Bytes size) const {
-  if (context_.shortfall(size) > Bytes(0)) {
-    return context_.copies->any();
-  }
-  for (BlockId id = pool_.first(); id.valid(); id = pool_.next(id)) {
-    const BlockView block = pool_.view(id);
-    if (!block.free && block.offset < place.at + size && block.offset + block.size > place.at &&
-        context_.copies->holds(id)) {
-      return true;
-    }
-  }
-  return false;
 }
 
 std::optional<BlockId> Room::find_block(Bytes size) {

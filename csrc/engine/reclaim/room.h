@@ -92,7 +92,6 @@ class Room {
   };
 
   std::optional<BlockId> take_planned(Bytes size);
-  [[nodiscard]] bool held_by_copy(const PlannedPlace& place, Bytes size) const;
   std::optional<BlockId> find_block(Bytes size);  // some calls are timed
   // The room that an allocation lacks.
   struct Need {

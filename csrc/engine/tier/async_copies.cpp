@@ -153,6 +153,11 @@ bool AsyncCopies::holds(BlockId block) const {
   return owner.valid() ? contains(owner) : read_into(block).valid();
 }
 
+bool AsyncCopies::any_dead() const {
+  return std::ranges::any_of(
+      copies_, [&](const Copy& copy) { return !lineage_[copy.value].storage.valid(); });
+}
+
 Bytes AsyncCopies::in_writing() const {
   Bytes sum{0};
   for (const Copy& copy : copies_) {

@@ -45,6 +45,8 @@ class AsyncCopies final : public CopyWait {
   [[nodiscard]] ValueId read_into(BlockId block) const;
   // Whether the block's content is being written or read.
   [[nodiscard]] bool holds(BlockId block) const;
+  // Whether a value without a storage is copied. Its block is free when the copy ends.
+  [[nodiscard]] bool any_dead() const;
   [[nodiscard]] bool any() const { return !copies_.empty(); }
   [[nodiscard]] bool writing() const { return writes_ > 0; }
   [[nodiscard]] std::size_t writes() const { return writes_; }

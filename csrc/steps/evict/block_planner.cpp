@@ -19,7 +19,7 @@ constexpr int kUnited = kMostRuns / 2;
 // Limit of runs until one allocates what the one before it did.
 constexpr int kMostEarlyRuns = 4;
 // The smaller budgets in which evictions are chosen, in thousandths of the actual one.
-constexpr std::array kBudgets = {995, 980, 960, 940, 920};
+constexpr std::array kBudgets = {995, 990, 980, 970, 960, 940, 920};
 // Limit of a search for a layout: its nodes times its items. About 0.1 seconds.
 constexpr std::int64_t kMostWork = 12'000'000;
 

@@ -15,12 +15,12 @@ namespace recoup::detail {
 
 // Note [A budget for addresses]
 // Evictions are chosen as if addresses did not matter, and then a layout is searched for what is
-// allocated with them. If there is none, the evictions are chosen in a budget that is smaller by
-// one percent, and so on. The cheapest plan of the first budget with layouts is the result.
+// allocated with them. If there is none, the evictions are chosen in smaller budgets, from 99.5 %
+// of the actual one on. The cheapest plan of the first budget with layouts is the result.
 class BlockPlanner {
  public:
   struct Found {
-    TrialResult result;  // with the plan, from the pool that it expects
+    TrialResult result;  // with the plan, from the pool that the run before it leaves
     BlockPlan plan;
   };
 

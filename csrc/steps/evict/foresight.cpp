@@ -43,7 +43,7 @@ void Foresight::follow() {
   following_ = agreeing();
   if (log().op_count() == 0) {
     followed_all_ = following_ != nullptr && following_->evictions;
-    arranged_ = followed_all_ && following_->hash == in_place_ && following_->settled;
+    arranged_ = followed_all_ && following_->hash == in_place_ && following_->arranges_once;
     if (followed_all_ && !following_->evictions->blocks.empty() &&
         engine_.options().spill > Bytes(0)) {
       writes_.emplace(following_->evictions->list);
@@ -113,7 +113,7 @@ Arrangement Foresight::take_arrangement() {
   Arrangement first = follower_.arrangement(following_->evictions->blocks, log(), engine_);
   arranged_ = first.empty();
   if (!std::exchange(arranging_, true) && following_->hash == in_place_) {
-    following_->settled = arranged_;
+    following_->arranges_once = arranged_ && !follower_.misses();
   }
   as_planned_ &= first.empty();
   return first;
@@ -211,6 +211,7 @@ void Foresight::begin_step() {
       step->in_work = false;
       step->planned_twice = false;
       step->most = 0;
+      step->policy_known = false;
       step->overruns = 0;
       step->with_list.clear();
       step->by_policy.clear();
@@ -280,7 +281,7 @@ void Foresight::end_step() {
     if (seen_.size() > kMostSeen) {
       seen_.erase(seen_.begin());
     }
-  } else if (recorder_ != nullptr) {
+  } else {
     step = &add_known(hash);
     measure_policy(*step);
   }
@@ -350,8 +351,12 @@ void Foresight::adopt() {
       recorded_ ? std::exchange(recorded_, std::nullopt) : thread_.take();
   if (found) {
     if (KnownStep* const step = find(found->hash)) {
-      if (is_known(*step, found->evictions) || !accepts(*step, found->evictions)) {
-        step->in_work = false;
+      if (thread_.busy() && step->most > 0) {
+        return;  // the policy's own evictions: a plan is in use
+      }
+      const bool better = accepts(*step, found->evictions);
+      if (!settings_.recorded && (!better || is_known(*step, found->evictions))) {
+        step->in_work = thread_.busy();
         return;
       }
       followed_all_ = followed_all_ && step != following_;
@@ -386,7 +391,7 @@ void Foresight::put(KnownStep& step, std::optional<StepEvictions> evictions) {
   step.evictions = std::move(evictions);
   in_place_ = 0;
   step.tried = false;
-  step.settled = false;
+  step.arranges_once = false;
   step.excess = 0;
   step.debt = 0;
   step.with_list.clear();

@@ -33,7 +33,9 @@ namespace recoup::detail {
 // cost three times that too much is set aside at once, which bounds the loss. Then the policy runs
 // the step three times, and is measured anew: what it costs may have changed (state that was just
 // made can be recomputed, and later it cannot). If it costs more than the list did, the list is
-// used again.
+// used again. With a spill tier this is done once for a plan of blocks that costs nearly as much as
+// the last step before it, and a second plan is made from the first run that followed one, because
+// its cost depends on what the tier has when the step begins.
 //
 // A list that a thread has found is used from the next op that begins.
 //
@@ -48,6 +50,8 @@ class RECOUP_API Foresight final : public StepTracker, public VictimPlan {
     void add(double cost);
     void clear() { costs_.clear(); }
     [[nodiscard]] bool enough() const { return costs_.size() >= kEnough; }
+    // 0: no step was measured.
+    [[nodiscard]] double last() const { return costs_.empty() ? 0 : costs_.back(); }
     // The lower one of two in the middle; nullopt: no step was measured.
     [[nodiscard]] std::optional<double> median() const;
 
@@ -68,9 +72,10 @@ class RECOUP_API Foresight final : public StepTracker, public VictimPlan {
     RecentCosts by_policy;
     std::optional<StepEvictions> aside;  // the list that was set aside
     bool tried = false;                  // a run has followed its list from the beginning
-    bool settled = false;        // after such a run its blocks lie where the next one begins
+    bool arranges_once = false;          // after a run as planned there is nothing to arrange
     bool planned_twice = false;  // the second plan, made from such a run, is known or in work
     double most = 0;             // limit for the cost of the second plan; 0: none
+    bool policy_known = false;   // the policy ran after steps with a plan, see watch_list
     bool again = false;          // to be planned again
     bool in_work = false;        // planning is under way
     StepHash successor = 0;      // the step that followed it last time
@@ -164,6 +169,7 @@ class RECOUP_API Foresight final : public StepTracker, public VictimPlan {
     return Nanoseconds(stats.replay_cost_ns + stats.spill_cost_ns) + engine_.context().move_cost();
   }
   void count_listed(ValueId victim);
+  [[nodiscard]] bool has_tier() const { return engine_.options().spill > Bytes(0); }
   // Cost of the search for victims in the step, of its replays, moves and copies, and of its ops,
   // in ns.
   [[nodiscard]] double search_cost() const;

@@ -18,7 +18,9 @@ constexpr double kMostExcess = 0.1;
 // cost kSlower times that of the policy's last steps.
 constexpr double kMostDebt = 3;
 constexpr double kSlower = 1.02;
-// The second plan is used if it costs at most this multiple of the first one.
+// A plan costs clearly less than the policy if it costs at most this multiple of it.
+constexpr double kClearlyLess = 0.9;
+// The second plan is used if it costs less than this multiple of the first one.
 constexpr double kBetter = 0.99;
 
 }  // namespace
@@ -74,7 +76,7 @@ void Foresight::watch(KnownStep& step) {
   // The first run with a plan of blocks begins with moving them to where the plan has them.
   if (!std::exchange(step.tried, true) && !step.evictions->blocks.empty()) {
     plan_twice(step);
-  } else if (!step.again && !step.in_work) {
+  } else if (!step.in_work) {
     watch_list(step, cost);
   }
 }
@@ -82,7 +84,7 @@ void Foresight::watch(KnownStep& step) {
 // A plan with copies depends on where values were when the step began. A second one is made from a
 // run that followed the first.
 void Foresight::plan_twice(KnownStep& step) {
-  if (engine_.options().spill > Bytes(0) && !std::exchange(step.planned_twice, true)) {
+  if (has_tier() && !std::exchange(step.planned_twice, true)) {
     step.most = kBetter * static_cast<double>(step.evictions->expected.at(costs_).count());
     step.again = true;
     fruitless_ = 0;
@@ -98,8 +100,17 @@ void Foresight::watch_list(KnownStep& step, double cost) {
       *by_policy += kMoreWithPlaces;
     }
     step.debt = std::max(0.0, step.debt + all - *by_policy * ops);
+    // With a tier the policy costs less with each step, because it learns when values are used. If
+    // the last step before the plan cost little more than those with it, it is measured again.
+    const bool close = has_tier() && !step.evictions->blocks.empty() && step.with_list.enough() &&
+                       *step.with_list.median() > kClearlyLess * step.by_policy.last();
+    if (close && !std::exchange(step.policy_known, true)) {
+      set_aside(step);
+      return;
+    }
     const bool slower = step.with_list.enough() && *step.with_list.median() > kSlower * *by_policy;
     if (slower || step.debt > kMostDebt * *by_policy * ops) {
+      ++counts_.given_up_lists;
       set_aside(step);
       return;
     }
@@ -127,7 +138,6 @@ std::optional<double> Foresight::policy_cost(const KnownStep& step) const {
 }
 
 void Foresight::set_aside(KnownStep& step) {
-  ++counts_.given_up_lists;
   step.debt = 0;
   step.aside = std::exchange(step.evictions, std::nullopt);
   step.by_policy.clear();
@@ -143,6 +153,9 @@ void Foresight::measure_policy(KnownStep& step) {
   if (step.aside && !step.in_work && step.by_policy.enough() &&
       *step.by_policy.median() > *step.with_list.median()) {
     step.evictions = std::exchange(step.aside, std::nullopt);
+    step.tried = false;
+    step.arranges_once = false;
+    in_place_ = 0;
     step.with_list.clear();
     tell(step);
   }

@@ -13,7 +13,7 @@ std::optional<BlockKind> kind_of(const StepLog& step, Bytes size, StorageId stor
     return kind;
   }
   const std::optional<Made> name = step.name_of(storage);
-  if (!name) {
+  if (!name || step.maker_in_step(storage)) {
     return std::nullopt;
   }
   if (name->op == Made::kBefore) {
@@ -90,6 +90,7 @@ Arrangement BlockFollower::arrangement(const BlockPlan& plan, const StepLog& ste
   for (const BlockPlan::Start& start : plan.starts) {
     places.emplace(start.kind, start.place);
   }
+  const bool first = !std::exchange(begun_, true);
   const Pool& pool = engine.pool();
   Arrangement all;
   for (BlockId id = pool.first(); id.valid(); id = pool.next(id)) {
@@ -107,13 +108,17 @@ Arrangement BlockFollower::arrangement(const BlockPlan& plan, const StepLog& ste
         all.moves.push_back({.block = id, .to = place.at});
       }
       places.erase(found);
-    } else if (engine.options().spill > Bytes(0) && storage.valid() &&
-               !step.maker_in_step(storage) && !has_fetched(plan, step.name_of(storage)) &&
-               engine.value(engine.current(storage)).candidate_index != Value::kNotCandidate) {
-      all.victims.push_back({.value = engine.current(storage), .by = GetBack::kCopy});
+    } else if (first && engine.options().spill > Bytes(0) && storage.valid() &&
+               !step.maker_in_step(storage) && !has_fetched(plan, step.name_of(storage))) {
+      extra_.push_back(*step.name_of(storage));
     }
   }
-  if (std::exchange(begun_, true) || places.empty() || engine.options().spill <= Bytes(0)) {
+  for (const Made& name : extra_) {
+    if (const ValueId id = step.candidate(name); id.valid()) {
+      all.victims.push_back({.value = id, .by = GetBack::kCopy});
+    }
+  }
+  if (!first || places.empty() || engine.options().spill <= Bytes(0)) {
     return all;
   }
   engine.values().for_each_storage([&](StorageId storage, const HeldStorage& held) {

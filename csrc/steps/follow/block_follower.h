@@ -1,6 +1,7 @@
 // BlockFollower: where a running step is in the plan of its blocks.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -31,12 +32,16 @@ class BlockFollower {
   [[nodiscard]] std::optional<PlannedFetch> begin_fetch(const BlockPlan& plan, const StepLog& step,
                                                         const Engine& engine);
   void end_fetch(bool begun) {
-    if (begun && !missing_.empty()) {
-      missing_.pop_back();
-    } else {
+    if (missing_.empty()) {
       fetch_ += begun ? 1 : 0;
+    } else if (begun) {
+      missing_.pop_back();
+    } else {  // its place is taken: the next one is tried
+      std::rotate(missing_.begin(), missing_.end() - 1, missing_.end());
     }
   }
+  // Whether a value that the plan has in a block when the step begins is spilled.
+  [[nodiscard]] bool misses() const { return !missing_.empty(); }
   // What brings the pool's blocks to where the plan says that they lie when the step begins. `step`
   // has done nothing yet, or only its first ops. Spilled values for which the plan has a block then
   // are the next ones that begin_fetch() returns.
@@ -52,7 +57,8 @@ class BlockFollower {
 
   // Values that are spilled when the step begins, and for which the plan has a block then.
   std::vector<BlockPlan::Fetch> missing_;
-  bool begun_ = false;        // the missing values are known
+  std::vector<Made> extra_;   // values that are resident then, and should not be
+  bool begun_ = false;        // the missing and the extra values are known
   std::size_t entry_ = 0;     // index of the first entry that may be next
   std::size_t fetch_ = 0;     // index of the first fetch that has not begun
   std::size_t eviction_ = 0;  // index of the first entry of the list that has not been looked at

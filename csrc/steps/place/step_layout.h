@@ -30,7 +30,8 @@ namespace recoup::detail {
 // large one is moved when the next run begins.
 //
 // If there is no such layout, each run begins with moves: a block that survives the step need not
-// lie where its counterpart lay. With a spill tier many blocks do, and stacked they waste bytes.
+// lie where its counterpart lay. With a spill tier many blocks survive, and stacking them wastes
+// bytes.
 struct StepBlocks {
   // A block from before the step.
   struct Before {

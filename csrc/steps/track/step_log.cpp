@@ -58,9 +58,7 @@ void StepLog::add_op(StepHash hash, const OpRecord& record, std::span<const Oper
 
 void StepLog::add_made(StorageId storage, std::uint32_t slot) {
   const ValueTicket ticket = engine_.values().ticket(engine_.current(storage));
-  if (ticket.value.valid()) {
-    by_value_[ticket.value] = {.op = op_count_, .slot = slot};
-  }
+  by_value_[engine_.current(storage)] = {.op = op_count_, .slot = slot};
   made_.push_back(ticket);
   made_last_[storage] = all_ops_;
 }
@@ -94,9 +92,12 @@ ValueId StepLog::value(const Made& made) const {
     return id.valid() && engine_.values().contains(id) ? engine_.current(id) : ValueId();
   }
   const std::span<const ValueTicket> all = made_by(made.op);
-  if (made.slot < all.size() &&
-      (engine_.values().holds(all[made.slot]) || is_orphan(all[made.slot].value))) {
-    return all[made.slot].value;
+  if (made.slot < all.size()) {
+    const ValueTicket& ticket = all[made.slot];
+    const bool orphan = is_orphan(ticket.value) && by_value_.get(ticket.value) == made;
+    if (orphan || engine_.values().holds(ticket)) {
+      return ticket.value;
+    }
   }
   const StorageId id = made_in_step(made);
   return id.valid() ? engine_.current(id) : ValueId();

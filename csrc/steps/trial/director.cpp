@@ -53,7 +53,7 @@ std::optional<PlannedPlace> Director::begin_block(Bytes size) {
 
 PlannedVictim Director::victim_before_block() { return follower_.victim(*orders_.list, log_); }
 
-// A run without regard to addresses begins in their places.
+// In a run without regard to addresses the blocks from before the step are in their places.
 Arrangement Director::take_arrangement() {
   if (orders_.blocks != nullptr || arranged_ || log_.op_count() >= BlockFollower::kFirstOps) {
     return {};
@@ -63,7 +63,8 @@ Arrangement Director::take_arrangement() {
   return first;
 }
 
-// While blocks from before the step are brought to their places, they are in the way of few others.
+// Blocks that are allocated elsewhere while those from before the step are brought to their places
+// do not count.
 void Director::end_block(bool as_planned) {
   const bool arranging =
       orders_.blocks == nullptr && !arranged_ && log_.op_count() < BlockFollower::kFirstOps;
