@@ -226,7 +226,7 @@ while not pathlib.Path(sys.argv[1]).exists():
 taken = []
 for _ in range(int(sys.argv[2])):
     taken.append(b"x" * (5 << 20))
-    time.sleep(0.01)
+    time.sleep(0.05)
 time.sleep(600)
 """
 LIMIT = 800 * MIB
