@@ -17,7 +17,7 @@ namespace {
 // a log may contain any costs, and ops of cost 0 could be replayed endlessly, even for one argument
 // of one op. So the number of replays is limited, too, and clocks are limited by their 64 bits.
 constexpr double kReplaysAnOp = 100;  // for each 1 of the ratio; the slowest runs that fit have 20
-constexpr Nanoseconds kMostReplayCost{std::int64_t{1} << 61};
+constexpr Nanoseconds kNoLimit{std::int64_t{1} << 61};
 
 struct TooSlow {};
 
@@ -34,7 +34,7 @@ Simulator::Simulator(const Trace& trace, const SimulationOptions& options, Obser
                      Bytes schedule_budget)
     : trace_(trace),
       options_(options),
-      most_replay_cost_(kMostReplayCost),
+      most_cost_(kNoLimit),
       engine_(std::in_place, engine_options(options.engine), static_cast<Device&>(*this)),
       kernels_(trace, *engine_, [this] { charge_window(options_.engine.page_window); }) {
   if (const ScheduleKind kind = find_policy(options.engine.policy).schedule;
@@ -132,7 +132,8 @@ SimulationResult Simulator::run() {
     for (event_ = 0; event_ < trace_.events.size(); ++event_) {
       const TraceEvent& event = trace_.events[event_];
       apply(event);
-      if (event.kind == EventKind::kOp && too_slow()) {
+      if (event.kind == EventKind::kOp &&
+          (too_slow() || replay_cost() + spill_cost() > most_cost_)) {
         result.status = SimulationResult::Status::kTooSlow;
         break;
       }
@@ -147,12 +148,16 @@ SimulationResult Simulator::run() {
   result.ops = static_cast<std::int64_t>(op_);
   result.plain_cost = plain_;
   result.replay_cost = replay_cost();
-  result.spill_cost = Nanoseconds(engine_->counters().spill_cost_ns - spill_cost_before_);
+  result.spill_cost = spill_cost();
   return result;
 }
 
 Nanoseconds Simulator::replay_cost() const {
   return noise_ ? replayed_ : Nanoseconds(engine_->counters().replay_cost_ns);
+}
+
+Nanoseconds Simulator::spill_cost() const {
+  return Nanoseconds(engine_->counters().spill_cost_ns - spill_cost_before_);
 }
 
 bool Simulator::too_slow() const {
@@ -165,7 +170,7 @@ void Simulator::count_replay() {
   ++replays_;
   const bool bounded = options_.max_time_ratio > 0;
   const double most = kReplaysAnOp * options_.max_time_ratio * static_cast<double>(op_ + 1);
-  if ((bounded && static_cast<double>(replays_) > most) || replay_cost() > most_replay_cost_) {
+  if ((bounded && static_cast<double>(replays_) > most) || replay_cost() > most_cost_) {
     throw TooSlow();
   }
 }

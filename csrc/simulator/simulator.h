@@ -80,8 +80,8 @@ class RECOUP_API Simulator final : private Device {
   void begin_with_window(Bytes window) { first_window_ = window; }
   // Charges bytes outside the pool, for the whole run, that belong to no storage of the program.
   void begin_with_unseen(Bytes unseen) { unseen_ = unseen; }
-  // Ends the run as too slow if replays cost more.
-  void set_most_replay_cost(Nanoseconds most) { most_replay_cost_ = most; }
+  // Ends the run as too slow if replays and copies cost more.
+  void set_most_cost(Nanoseconds most) { most_cost_ = most; }
   // Knowledge for a policy that looks ahead; otherwise null.
   [[nodiscard]] const Future* future() const { return uses_ ? &*uses_ : nullptr; }
 
@@ -111,6 +111,7 @@ class RECOUP_API Simulator final : private Device {
   [[nodiscard]] FreshStorage content(BlockId block, Bytes nbytes);
   void disown(StorageId storage);
   [[nodiscard]] Nanoseconds replay_cost() const;
+  [[nodiscard]] Nanoseconds spill_cost() const;
   [[nodiscard]] bool too_slow() const;
   void count_replay();
 
@@ -171,7 +172,7 @@ class RECOUP_API Simulator final : private Device {
   bool in_parts_ = false;  // whether room is held for the parts of an op on lists
   std::size_t op_ = 0;     // number of the current op
   std::int64_t replays_ = 0;
-  Nanoseconds most_replay_cost_;
+  Nanoseconds most_cost_;
   StartingPool starting_pool_;
   std::vector<BlockId> first_blocks_;  // blocks of starting_pool_; invalid: anywhere
   std::unordered_map<std::uint32_t, StorageId> first_spilled_;  // by block of starting_pool_

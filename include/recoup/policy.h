@@ -157,6 +157,8 @@ struct OracleOptions {
   double age = 0.0;        // d, for the time since the last use
   bool ahead = true;       // evict values that are never used again first
   double copies = 0.0;     // weight of the time of copies; the cost is at most this. 0: no limit
+  // Compares all members.
+  bool operator==(const OracleOptions& other) const = default;
 };
 
 // Options of a policy.

@@ -388,6 +388,7 @@ void Foresight::adopt_recorded() {
 void Foresight::put(KnownStep& step, std::optional<StepEvictions> evictions) {
   step.again = false;
   step.in_work = thread_.busy();
+  step.is_second = step.first.has_value();
   step.evictions = std::move(evictions);
   in_place_ = 0;
   step.tried = false;

@@ -78,13 +78,18 @@ class RECOUP_API Foresight final : public StepTracker, public VictimPlan {
     bool policy_known = false;   // the policy ran after steps with a plan, see watch_list
     bool again = false;          // to be planned again
     bool in_work = false;        // planning is under way
-    StepHash successor = 0;      // the step that followed it last time
+    // Until the second plan has been followed: the first one, and what its first run cost, relative
+    // to the ops.
+    std::optional<StepEvictions> first;
+    double first_cost = 0;
+    bool is_second = false;  // `evictions` is the second plan, and has not been compared
+    StepHash successor = 0;  // the step that followed it last time
   };
   // The most recently used first.
   using KnownSteps = std::vector<std::unique_ptr<KnownStep>>;
 
   struct Settings {
-    std::int64_t work = 1'500'000;  // work limit of a plan, see plan_step
+    std::int64_t work = 6'000'000;  // work limit of a plan, see plan_step
     bool at_once = false;           // plan after the first run of a step
     bool background = false;        // plan on a thread instead of at the end of the step
     bool recorded = false;          // make no plans: they come from a trace
@@ -156,6 +161,8 @@ class RECOUP_API Foresight final : public StepTracker, public VictimPlan {
   void watch(KnownStep& step);
   void plan_twice(KnownStep& step);
   void watch_list(KnownStep& step, double cost);
+  // `cost`: of a run with the second plan, relative to the ops. True: the first plan is back.
+  bool goes_back(KnownStep& step, double cost);
   // Relative cost of the step that has ended under the policy alone, as measured in earlier runs,
   // or else as predicted.
   [[nodiscard]] std::optional<double> policy_cost(const KnownStep& step) const;

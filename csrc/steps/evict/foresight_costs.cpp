@@ -86,14 +86,32 @@ void Foresight::watch(KnownStep& step) {
 void Foresight::plan_twice(KnownStep& step) {
   if (has_tier() && !std::exchange(step.planned_twice, true)) {
     step.most = kBetter * static_cast<double>(step.evictions->expected.at(costs_).count());
+    step.first = step.evictions;
+    step.first_cost = (step_cost() + search_cost()) / std::max(1.0, op_cost());
     step.again = true;
     fruitless_ = 0;
   }
 }
 
+// The second plan is followed as long as it does not cost more than the first one did.
+bool Foresight::goes_back(KnownStep& step, double cost) {
+  if (!std::exchange(step.is_second, false)) {
+    return false;
+  }
+  std::optional<StepEvictions> first = std::exchange(step.first, std::nullopt);
+  if (cost <= step.first_cost) {
+    return false;
+  }
+  put(step, std::move(first));
+  return true;
+}
+
 void Foresight::watch_list(KnownStep& step, double cost) {
   const double ops = op_cost();
   const double all = cost + search_cost();
+  if (goes_back(step, all / std::max(1.0, ops))) {
+    return;
+  }
   step.with_list.add(all / std::max(1.0, ops));
   if (std::optional<double> by_policy = policy_cost(step)) {
     if (!step.evictions->blocks.empty()) {

@@ -24,6 +24,9 @@ constexpr std::int64_t kSmallerBudgets = 4;
 // With planned addresses, lists are not searched if the step costs at most this multiple of what it
 // costs without regard to addresses.
 constexpr double kAsGoodWithPlaces = 1.03;
+// The work limit of a long step: one unit for each this number of nanoseconds of the step. A plan
+// then takes about as long as the step.
+constexpr std::int64_t kStepForWork = 700;
 // Budgets, relative to the actual one, in which lists are made. A list for a smaller budget leaves
 // room for fragmentation.
 constexpr std::array kShares = {1.0, 0.97, 0.94};
@@ -31,7 +34,9 @@ constexpr std::array kShares = {1.0, 0.97, 0.94};
 class StepPlanner {
  public:
   StepPlanner(const RecordedStep& step, std::int64_t work, const std::atomic<bool>* stop)
-      : trial_(step, stop), blocks_(trial_, stop), work_(work) {}
+      : trial_(step, stop),
+        blocks_(trial_, stop),
+        work_(std::max(work, trial_.plain_cost().count() / kStepForWork)) {}
 
   std::optional<StepEvictions> plan(const EvictionList& before,
                                     const std::function<void(const StepEvictions&)>& on_first) {
@@ -52,12 +57,15 @@ class StepPlanner {
       try_list(before);
     }
     ScoreSearch by_bytes(trial_, Addresses::kIgnored, work_ / 2);
+    if (fits && trial_.has_tier()) {
+      by_bytes.begin_after(by_policy);
+    }
     const std::vector<ScoreSearch::Found> trail = by_bytes.run({});
     const std::span<const ScoreSearch::Found> best = ScoreSearch::best_of(trail);
     std::optional<BlockPlanner::Found> placed =
         blocks_.plan(best, work_ / kSmallerBudgets, trial_.limits().most);
     const double least = best.empty() ? 0 : best.back().cost;
-    if (!placed || in_ns(placed->result.cost) > kAsGoodWithPlaces * least) {
+    if (!placed || (!trial_.has_tier() && in_ns(placed->result.cost) > kAsGoodWithPlaces * least)) {
       search_lists(by_bytes, best);
     }
     const TrialResult& other = found_ || !fits ? best_ : by_policy;

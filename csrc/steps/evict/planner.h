@@ -29,13 +29,13 @@ struct StepEvictions {
 // different state of the pool, a score may decide otherwise, but a list does not. Each list is
 // tried under the conditions of its use: in the pool of the next run, and together with the policy.
 //
-// `work`: work limit of the searches, in units of about half a microsecond; the portfolio and the
-// best lists are tried in any case. If no list is better than the policy by half a percent, the
-// policy's own evictions are the list, so that it need not search for them in each step. Returns
-// nullopt if the policy evicts nothing. `before`: an additional list to try. The result is
-// deterministic. Throws PlanCancelled soon after `stop` becomes true; null: never.
-// `on_first`: called with the policy's own evictions before the searches begin, unless `before` has
-// a list. Empty: not called.
+// `work`: work limit of the searches, in units of about a third of a microsecond; a long step has
+// more. The portfolio and the best lists are tried in any case. If no list is better than the
+// policy by half a percent, the policy's own evictions are the list, so that it need not search for
+// them in each step. Returns nullopt if the policy evicts nothing. `before`: an additional list to
+// try. The result is deterministic. Throws PlanCancelled soon after `stop` becomes true; null:
+// never. `on_first`: called with the policy's own evictions before the searches begin, unless
+// `before` has a list. Empty: not called.
 [[nodiscard]] std::optional<StepEvictions> plan_step(
     const RecordedStep& step, const EvictionList& before, std::int64_t work,
     const std::atomic<bool>* stop = nullptr,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <utility>
 
 namespace recoup::detail {
@@ -15,9 +16,14 @@ constexpr std::int8_t kLast = 1;
 constexpr double kTolerance = 0.03;
 // A walk ends after this number of trials without a new best result.
 constexpr int kPatience = 300;
+// Limit of random changes until one has an effect on the score.
+constexpr int kMostTries = 8;
 // Shares of the search's work for a walk from each of the best two scores, and from the best result
 // of these.
 constexpr std::array kWalks = {0.3, 0.3, 0.4};
+// With a spill tier the best scores are tried with lower prices of copies, see StepScore.
+constexpr std::size_t kPriced = 5;
+constexpr std::array kWaitedParts = {0.5, 0.25};
 
 double cost_of(const TrialResult& result, std::size_t ops) {
   if (result.fits) {
@@ -25,6 +31,14 @@ double cost_of(const TrialResult& result, std::size_t ops) {
   }
   // The further the run came, the better.
   return kNeverFits * (2 - static_cast<double>(result.ops) / static_cast<double>(ops + 1));
+}
+
+// Whether two scores differ at most in what is known of the run before.
+bool alike(const StepScore& a, const StepScore& b) {
+  const auto none = [](std::int8_t priority) { return priority == 0; };
+  const bool equal = a.priorities == b.priorities ||
+                     (b.priorities.empty() && std::ranges::all_of(a.priorities, none));
+  return equal && a.terms == b.terms && a.waited_part == b.waited_part;
 }
 
 bool better(const ScoreSearch::Found& a, const ScoreSearch::Found& b) { return a.cost < b.cost; }
@@ -70,23 +84,23 @@ ScoreSearch::Place ScoreSearch::visit(StepScore score, double most, Bytes budget
 
 // With a spill tier a trial is repeated, now that it is known what can be written in advance.
 ScoreSearch::Place ScoreSearch::visit_twice(const OracleOptions& terms, double most, Bytes budget) {
-  Place place = visit({.terms = terms}, most, budget);
+  StepScore score = before_;
+  score.terms = terms;
+  Place place = visit(std::move(score), most, budget);
   if (!trial_.has_tier() || !place.found.fits()) {
     return place;
   }
-  std::optional<Place> best;
-  for (const double waited : {1.0, 0.5, 0.25}) {
-    StepScore again{
-        .terms = terms, .waited_part = waited, .writes = place.done, .tier = place.tier};
-    place = visit(std::move(again), most, budget);
-    if (!best || better(place.found, best->found)) {
-      best = place;
-    }
-    if (work_ <= 0) {
-      break;
-    }
-  }
-  return *std::move(best);
+  return visit_again(place, std::nullopt, most, budget);
+}
+
+// `waited_part`: see StepScore.
+ScoreSearch::Place ScoreSearch::visit_again(const Place& place, std::optional<double> waited_part,
+                                            double most, Bytes budget) {
+  StepScore score = place.found.score;
+  score.waited_part = waited_part;
+  score.writes = place.done;
+  score.tier = place.tier;
+  return visit(std::move(score), most, budget);
 }
 
 ScoreSearch::Found ScoreSearch::best_of_portfolio(Bytes budget) {
@@ -111,8 +125,21 @@ std::vector<ScoreSearch::Found> ScoreSearch::run(std::span<const Found> others) 
   for (const Found& other : others) {
     places.push_back(visit(other.score, kNeverFits, budget_));
   }
-  std::stable_sort(places.begin(), places.end(),
-                   [](const Place& a, const Place& b) { return better(a.found, b.found); });
+  const auto sort = [&] {
+    std::stable_sort(places.begin(), places.end(),
+                     [](const Place& a, const Place& b) { return better(a.found, b.found); });
+  };
+  sort();
+  if (trial_.has_tier()) {
+    std::vector<Place> cheaper;
+    for (std::size_t k = 0; k < std::min(kPriced, places.size()) && places[k].found.fits(); ++k) {
+      for (const double part : kWaitedParts) {
+        cheaper.push_back(visit_again(places[k], part, kNeverFits, budget_));
+      }
+    }
+    std::ranges::move(cheaper, std::back_inserter(places));
+    sort();
+  }
   std::vector<Found> trail{places.front().found};
   const std::int64_t work = work_;
   double share = 1;
@@ -146,15 +173,23 @@ void ScoreSearch::walk(Place at, std::int64_t until, std::vector<Found>& trail) 
   }
 }
 
+// Most random changes of priorities that have the desired value already change nothing.
 StepScore ScoreSearch::changed(const Place& place) {
   StepScore score = place.found.score;
   score.priorities.resize(trial_.ops().size());
+  for (int n = 0; n < kMostTries && alike(score, place.found.score); ++n) {
+    change(place, score);
+  }
   if (trial_.has_tier()) {
     score.writes = place.done;
     score.tier = place.tier;
-    if (uniform() < 0.1) {
-      score.waited_part = 0.25 + 0.75 * uniform();
-    }
+  }
+  return score;
+}
+
+void ScoreSearch::change(const Place& place, StepScore& score) {
+  if (trial_.has_tier() && uniform() < 0.1) {
+    score.waited_part = 0.25 + 0.75 * uniform();
   }
   const double much = uniform();
   for (int n = much < 0.55 ? 1 : much < 0.8 ? 2 : much < 0.93 ? 3 : 6; n > 0; --n) {
@@ -164,7 +199,6 @@ StepScore ScoreSearch::changed(const Place& place) {
     const std::span<const OracleOptions> portfolio = score_portfolio();
     score.terms = portfolio[below(portfolio.size())];
   }
-  return score;
 }
 
 void ScoreSearch::change_ops(const Place& place, std::vector<std::int8_t>& priorities) {

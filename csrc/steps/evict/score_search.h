@@ -38,6 +38,12 @@ class ScoreSearch {
   ScoreSearch(const StepTrial& trial, Addresses addresses, std::int64_t work, Bytes budget)
       : trial_(trial), addresses_(addresses), budget_(budget), work_(work) {}
 
+  // With a spill tier: a run of the step, which shows what can be written in advance.
+  void begin_after(const TrialResult& run) {
+    before_.writes = run.done;
+    before_.tier = run.tier;
+  }
+
   // Returns the best of the portfolio and of `others`, then the results of the walks, each better
   // than the one before.
   std::vector<Found> run(std::span<const Found> others);
@@ -58,9 +64,12 @@ class ScoreSearch {
   };
 
   [[nodiscard]] Place visit(StepScore score, double most, Bytes budget);
+  [[nodiscard]] Place visit_again(const Place& place, std::optional<double> waited_part,
+                                  double most, Bytes budget);
   [[nodiscard]] Place visit_twice(const OracleOptions& terms, double most, Bytes budget);
   void walk(Place at, std::int64_t until, std::vector<Found>& trail);
   [[nodiscard]] StepScore changed(const Place& place);
+  void change(const Place& place, StepScore& score);
   void change_ops(const Place& place, std::vector<std::int8_t>& priorities);
 
   template <class Weight>
@@ -74,6 +83,7 @@ class ScoreSearch {
   const Addresses addresses_;
   const Bytes budget_;
   std::int64_t work_;
+  StepScore before_;  // the writes and the tier of begin_after()
   std::mt19937_64 random_{12345};
 };
 

@@ -204,7 +204,7 @@ TrialResult StepTrial::run(const Setup& setup) const {
   simulator.begin_with_window(step_.window);
   simulator.begin_with_unseen(step_.unseen);
   engine.learn_from(step_.placer, step_.enough);
-  simulator.set_most_replay_cost(setup.most);
+  simulator.set_most_cost(setup.most);
   const SimulationResult ran = simulator.run();
   TrialResult result;
   result.cost = ran.replay_cost + ran.spill_cost + engine.context().move_cost();

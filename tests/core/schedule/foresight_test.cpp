@@ -199,6 +199,45 @@ TEST(Foresight, UsesAListAgainIfThePolicyCostsMore) {
   EXPECT_GT(found, 3);
 }
 
+// With a tier the second plan is made from the first run that follows one.
+TEST(Foresight, GoesBackToTheFirstPlanIfTheSecondCostsMore) {
+  int second_plans = 0;
+  int back = 0;
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    Options options = step_options(budget_of(seed));
+    options.spill = 1_MiB;
+    options.spill_unit = 64_B;
+    options.spill_write_ns_per_byte = 100;
+    options.spill_read_ns_per_byte = 100;
+    options.spill_request_ns = 1000;
+    Foreseen run(seed, options);
+    run.program().set_cost_factor(1000);
+    const auto expected = [&](bool disturbed) {
+      const std::int64_t before = run.counts().followed_expected_ns;
+      const bool ran = disturbed ? disturbed_step(run, 2) : run.step().has_value();
+      return ran ? run.counts().followed_expected_ns - before : 0;
+    };
+    std::int64_t first = 0;
+    for (int i = 0; i < 6 && run.counts().planned_blocks == 0; ++i) {
+      first = expected(false);
+    }
+    std::int64_t second = first;
+    for (int i = 0; i < 3 && second == first; ++i) {
+      second = expected(false);
+    }
+    if (second == 0 || second >= first || run.counts().planned_blocks == 0) {
+      continue;
+    }
+    ++second_plans;
+    if (expected(true) == second) {
+      back += expected(false) == first ? 1 : 0;
+    }
+  }
+  EXPECT_GT(second_plans, 0);
+  EXPECT_EQ(back, second_plans);
+}
+
 // With enough addresses, as the choice between moves and evictions depends on the costs.
 TEST(Foresight, KeepsAListIfAllOpsCostMore) {
   int seen = 0;
