@@ -132,8 +132,7 @@ SimulationResult Simulator::run() {
     for (event_ = 0; event_ < trace_.events.size(); ++event_) {
       const TraceEvent& event = trace_.events[event_];
       apply(event);
-      if (event.kind == EventKind::kOp &&
-          (too_slow() || replay_cost() + spill_cost() > most_cost_)) {
+      if (event.kind == EventKind::kOp && too_slow()) {
         result.status = SimulationResult::Status::kTooSlow;
         break;
       }
@@ -161,9 +160,10 @@ Nanoseconds Simulator::spill_cost() const {
 }
 
 bool Simulator::too_slow() const {
-  return options_.max_time_ratio > 0 &&
-         static_cast<double>(replay_cost().count()) >
-             (options_.max_time_ratio - 1) * static_cast<double>(plain_.count());
+  const bool slower = options_.max_time_ratio > 0 &&
+                      static_cast<double>(replay_cost().count()) >
+                          (options_.max_time_ratio - 1) * static_cast<double>(plain_.count());
+  return slower || replay_cost() + spill_cost() > most_cost_;
 }
 
 void Simulator::count_replay() {

@@ -16,7 +16,8 @@ namespace recoup::detail {
 // Note [A budget for addresses]
 // Evictions are chosen as if addresses did not matter, and then a layout is searched for what is
 // allocated with them. If there is none, the evictions are chosen in smaller budgets, from 99.5 %
-// of the actual one on. The cheapest plan of the first budget with layouts is the result.
+// of the actual one on, and in two more if the layout found costs more than the evictions must. The
+// cheapest plan is the result.
 class BlockPlanner {
  public:
   struct Found {

@@ -78,8 +78,8 @@ class RECOUP_API Foresight final : public StepTracker, public VictimPlan {
     bool policy_known = false;   // the policy ran after steps with a plan, see watch_list
     bool again = false;          // to be planned again
     bool in_work = false;        // planning is under way
-    // Until the second plan has been followed: the first one, and what its first run cost, relative
-    // to the ops.
+    // Until the second plan is compared, if it is used: the first plan, and the cost of its first
+    // run, relative to the ops.
     std::optional<StepEvictions> first;
     double first_cost = 0;
     bool is_second = false;  // `evictions` is the second plan, and has not been compared
@@ -161,8 +161,8 @@ class RECOUP_API Foresight final : public StepTracker, public VictimPlan {
   void watch(KnownStep& step);
   void plan_twice(KnownStep& step);
   void watch_list(KnownStep& step, double cost);
-  // `cost`: of a run with the second plan, relative to the ops. True: the first plan is back.
-  bool goes_back(KnownStep& step, double cost);
+  // True: the second plan cost more, and the first one is back.
+  bool goes_back(KnownStep& step);
   // Relative cost of the step that has ended under the policy alone, as measured in earlier runs,
   // or else as predicted.
   [[nodiscard]] std::optional<double> policy_cost(const KnownStep& step) const;
@@ -184,6 +184,8 @@ class RECOUP_API Foresight final : public StepTracker, public VictimPlan {
     return static_cast<double>((cost() - cost_before_).count());
   }
   [[nodiscard]] double op_cost() const;
+  // The cost of the search and of the rest, relative to the ops.
+  [[nodiscard]] double relative_cost() const;
   [[nodiscard]] KnownStep* find(StepHash hash);
 
   Engine& engine_;

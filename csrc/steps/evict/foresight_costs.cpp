@@ -55,6 +55,10 @@ double Foresight::op_cost() const {
   return sum;
 }
 
+double Foresight::relative_cost() const {
+  return (step_cost() + search_cost()) / std::max(1.0, op_cost());
+}
+
 // Compares the cost of a step that has ended with its plan.
 void Foresight::watch(KnownStep& step) {
   const auto place = std::find_if(known_.begin(), known_.end(),
@@ -87,19 +91,19 @@ void Foresight::plan_twice(KnownStep& step) {
   if (has_tier() && !std::exchange(step.planned_twice, true)) {
     step.most = kBetter * static_cast<double>(step.evictions->expected.at(costs_).count());
     step.first = step.evictions;
-    step.first_cost = (step_cost() + search_cost()) / std::max(1.0, op_cost());
+    step.first_cost = relative_cost();
     step.again = true;
     fruitless_ = 0;
   }
 }
 
-// The second plan is followed as long as it does not cost more than the first one did.
-bool Foresight::goes_back(KnownStep& step, double cost) {
+// The second run of the second plan must not cost more than the first run of the first one.
+bool Foresight::goes_back(KnownStep& step) {
   if (!std::exchange(step.is_second, false)) {
     return false;
   }
   std::optional<StepEvictions> first = std::exchange(step.first, std::nullopt);
-  if (cost <= step.first_cost) {
+  if (relative_cost() <= step.first_cost) {
     return false;
   }
   put(step, std::move(first));
@@ -109,10 +113,10 @@ bool Foresight::goes_back(KnownStep& step, double cost) {
 void Foresight::watch_list(KnownStep& step, double cost) {
   const double ops = op_cost();
   const double all = cost + search_cost();
-  if (goes_back(step, all / std::max(1.0, ops))) {
+  if (goes_back(step)) {
     return;
   }
-  step.with_list.add(all / std::max(1.0, ops));
+  step.with_list.add(relative_cost());
   if (std::optional<double> by_policy = policy_cost(step)) {
     if (!step.evictions->blocks.empty()) {
       *by_policy += kMoreWithPlaces;

@@ -21,8 +21,8 @@ constexpr double kWorthIt = 0.995;
 constexpr std::int64_t kAsGood = 500;
 // The search for scores in each smaller budget has one part in this of the work.
 constexpr std::int64_t kSmallerBudgets = 4;
-// With planned addresses, lists are not searched if the step costs at most this multiple of what it
-// costs without regard to addresses.
+// With planned addresses, lists are not searched if there is a spill tier, or if the step costs at
+// most this multiple of what it costs without regard to addresses.
 constexpr double kAsGoodWithPlaces = 1.03;
 // The work limit of a long step: one unit for each this number of nanoseconds of the step. A plan
 // then takes about as long as the step.

@@ -21,7 +21,7 @@ constexpr int kMostTries = 8;
 // Shares of the search's work for a walk from each of the best two scores, and from the best result
 // of these.
 constexpr std::array kWalks = {0.3, 0.3, 0.4};
-// With a spill tier the best scores are tried with lower prices of copies, see StepScore.
+// With a spill tier the best scores are tried with these prices of copies, too, see StepScore.
 constexpr std::size_t kPriced = 5;
 constexpr std::array kWaitedParts = {0.5, 0.25};
 

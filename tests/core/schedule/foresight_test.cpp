@@ -205,13 +205,7 @@ TEST(Foresight, GoesBackToTheFirstPlanIfTheSecondCostsMore) {
   int back = 0;
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
-    Options options = step_options(budget_of(seed));
-    options.spill = 1_MiB;
-    options.spill_unit = 64_B;
-    options.spill_write_ns_per_byte = 100;
-    options.spill_read_ns_per_byte = 100;
-    options.spill_request_ns = 1000;
-    Foreseen run(seed, options);
+    Foreseen run(seed, step_options_with_tier(budget_of(seed), 1_MiB));
     run.program().set_cost_factor(1000);
     const auto expected = [&](bool disturbed) {
       const std::int64_t before = run.counts().followed_expected_ns;

@@ -72,13 +72,8 @@ TEST(PlannedPlaces, AStepWithATierCopiesAsPlanned) {
   int rearranged = 0;
   for (std::uint64_t seed = 0; seed < static_cast<std::uint64_t>(seeds(80)); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
-    Options options = step_options(budget_of(seed));
-    options.spill = seed % 4 == 0 ? 512_B : 1_MiB;  // in the smaller one some values find no room
-    options.spill_unit = 64_B;
-    options.spill_write_ns_per_byte = 100;
-    options.spill_read_ns_per_byte = 100;
-    options.spill_request_ns = 1000;
-    Foreseen run(seed, options);
+    const Bytes spill = seed % 4 == 0 ? 512_B : 1_MiB;  // in the smaller one some find no room
+    Foreseen run(seed, step_options_with_tier(budget_of(seed), spill));
     run.program().set_cost_factor(1000);
     for (int i = 0; i < 5 && run.counts().planned_blocks == 0 && run.step(); ++i) {
     }
@@ -93,7 +88,7 @@ TEST(PlannedPlaces, AStepWithATierCopiesAsPlanned) {
     const Stats now = run.counts();
     run.program().program().expect_all();
     const Done done = since(before, now);
-    if (done.planned == 0 || options.spill < 1_MiB) {
+    if (done.planned == 0 || spill < 1_MiB) {
       continue;  // the plan has been set aside, or what it spills need not fit
     }
     ++followed;

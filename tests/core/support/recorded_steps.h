@@ -20,6 +20,17 @@ inline Options step_options(Bytes budget, const std::string& policy = "planned")
   return options;
 }
 
+// These options with a spill tier of 10 MB/s.
+inline Options step_options_with_tier(Bytes budget, Bytes spill) {
+  Options options = step_options(budget);
+  options.spill = spill;
+  options.spill_unit = 64_B;
+  options.spill_write_ns_per_byte = 100;
+  options.spill_read_ns_per_byte = 100;
+  options.spill_request_ns = 1000;
+  return options;
+}
+
 // The trace of five steps of the network with that seed. `options` must have a budget in which no
 // op fails.
 inline Trace record_steps(std::uint64_t seed, const Options& options) {
