@@ -20,6 +20,12 @@ struct Piece {
   bool starts_segment = false;  // no block may extend across its offset
 };
 
+// The offsets [begin, end).
+struct PoolRange {
+  PoolOffset begin;
+  PoolOffset end;
+};
+
 struct Move {
   BlockId block;
   PoolOffset to;

@@ -16,8 +16,9 @@ namespace recoup::detail {
 // Note [Planned addresses]
 // A step that repeats allocates the same blocks each time, replays included. So its plan can have
 // an offset for each of them, under which no block has to move, and the evictions that precede the
-// allocation. An allocation that the plan does not foresee, or whose range is not free, is made as
-// without a plan, and the plan goes on with the next one.
+// allocation. If the range is not free, blocks in it are moved. An allocation that the plan does
+// not foresee, or whose range cannot be freed so, is made as without a plan, and the plan goes on
+// with the next one.
 //
 // A small block that replaces its counterpart from the previous run before that one is freed has
 // two offsets, which they take in turn.

@@ -62,7 +62,7 @@ Engine::Engine(const Options& options, Device& device)
       freezer_(context_, {values_, non_recomputables_, mover_, room_, replayer_, spiller_}),
       records_(context_, {values_, candidates_, verifier_, mover_, room_, enough_}),
       write_behind_(context_, {values_, evictor_, spiller_, copies_}),
-      read_ahead_(context_, {values_, pages_, enough_, evictor_, spiller_, copies_}),
+      read_ahead_(context_, {values_, pages_, enough_, evictor_, mover_, spiller_, copies_}),
       op_(context_, {values_, candidates_, evictor_, enough_, replayer_, freezer_, records_,
                      write_behind_, read_ahead_, handover_, reporter_}),
       in_parts_(context_, {values_, freezer_, replayer_, importer_, spiller_, reporter_, room_}),

@@ -18,6 +18,7 @@ ReadAhead::ReadAhead(Context& context, const Parts& parts)
       pages_(parts.pages),
       enough_(parts.enough),
       evictor_(parts.evictor),
+      mover_(parts.mover),
       spiller_(parts.spiller),
       copies_(parts.copies) {}
 
@@ -100,7 +101,7 @@ void ReadAhead::read_planned(VictimPlan& plan) {
       continue;
     }
     const std::optional<BlockId> block =
-        context_.allocate_at(fetch->place, lineage_[fetch->value].size);
+        mover_.allocate_at(fetch->place, lineage_[fetch->value].size);
     if (block) {
       read_into(*block, fetch->value);
     }

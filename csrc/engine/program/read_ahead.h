@@ -7,6 +7,7 @@
 
 #include "csrc/base/by_id.h"
 #include "csrc/engine/reclaim/evictor.h"
+#include "csrc/engine/reclaim/mover.h"
 #include "csrc/engine/state/context.h"
 #include "csrc/engine/state/enough.h"
 #include "csrc/engine/state/pages.h"
@@ -33,6 +34,7 @@ class ReadAhead {
     Pages& pages;
     Enough& enough;
     Evictor& evictor;
+    Mover& mover;
     Spiller& spiller;
     AsyncCopies& copies;
   };
@@ -74,6 +76,7 @@ class ReadAhead {
   Pages& pages_;
   Enough& enough_;
   Evictor& evictor_;
+  Mover& mover_;
   Spiller& spiller_;
   AsyncCopies& copies_;
   std::vector<StorageId> storages_;  // of one op; a member to reuse its capacity

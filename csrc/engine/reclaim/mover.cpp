@@ -156,18 +156,19 @@ bool Mover::arrange(std::span<const Move> moves) {
   while (!left.empty() && !refused) {
     const std::size_t before = left.size();
     std::erase_if(left, [&](const Move& move) {
-      const bool is_free = !refused && in_the_way(move).empty();
+      const bool is_free = !refused && in_the_way(range_of(move), move.block).empty();
       if (is_free) {
         go(move);
       }
       return is_free;
     });
     if (left.size() == before && !refused) {
-      const auto next =
-          std::find_if(left.begin(), left.end(), [&](const Move& move) { return clear_for(move); });
+      const auto next = std::find_if(left.begin(), left.end(), [&](const Move& move) {
+        return clear(range_of(move), move.block);
+      });
       if (next == left.end()) {
         return copying || std::ranges::any_of(left, [&](const Move& move) {
-                 return std::ranges::any_of(in_the_way(move),
+                 return std::ranges::any_of(in_the_way(range_of(move), move.block),
                                             [&](BlockId id) { return context_.copies->holds(id); });
                });
       }
@@ -178,41 +179,50 @@ bool Mover::arrange(std::span<const Move> moves) {
   return copying;
 }
 
-// The blocks in the range to which a block is to move, except that one.
-std::vector<BlockId> Mover::in_the_way(const Move& move) const {
-  const PoolOffset end = move.to + pool_.size(move.block);
+// The blocks in the range, except one.
+std::vector<BlockId> Mover::in_the_way(const PoolRange& range, BlockId except) const {
   std::vector<BlockId> found;
-  for (BlockId id = pool_.first(); id.valid() && pool_.offset(id) < end; id = pool_.next(id)) {
+  for (BlockId id = pool_.first(); id.valid() && pool_.offset(id) < range.end;
+       id = pool_.next(id)) {
     const BlockView block = pool_.view(id);
-    if (!block.free && id != move.block && block.offset + block.size > move.to) {
+    if (!block.free && id != except && block.offset + block.size > range.begin) {
       found.push_back(id);
     }
   }
   return found;
 }
 
-// Moves other blocks out of the range to which a block is to move. False: one of them stays.
-bool Mover::clear_for(const Move& move) {
-  const PoolOffset end = move.to + pool_.size(move.block);
-  const std::vector<BlockId> others = in_the_way(move);
-  return std::all_of(others.begin(), others.end(), [&](BlockId other) {
-    const BlockView block = pool_.view(other);
-    const std::optional<PoolOffset> to =
-        movable(block.owner) ? free_outside(block.size, move.to, end) : std::nullopt;
-    const Move away[] = {{.block = other, .to = to.value_or(Bytes(0))}};
-    return to && move_all(away);
-  });
+std::optional<BlockId> Mover::allocate_at(const PlannedPlace& place, Bytes size) {
+  std::optional<BlockId> block = context_.allocate_at(place, size);
+  if (!block && context_.shortfall(size) <= Bytes(0)) {
+    const Timer timer(context_.stats.move_ns);
+    if (clear({.begin = place.at, .end = place.at + size}, BlockId())) {
+      block = context_.allocate_at(place, size);
+    }
+  }
+  return block;
 }
 
-// The lowest free range of `size` bytes outside [begin, end).
-std::optional<PoolOffset> Mover::free_outside(Bytes size, PoolOffset begin, PoolOffset end) const {
+// Moves blocks out of the range, except one. False: one of them stays.
+bool Mover::clear(const PoolRange& range, BlockId except) {
+  const std::vector<BlockId> others = in_the_way(range, except);
+  const auto may_move = [&](BlockId other) { return movable(pool_.owner(other)); };
+  return std::ranges::all_of(others, may_move) && std::ranges::all_of(others, [&](BlockId other) {
+           const std::optional<PoolOffset> to = free_outside(pool_.size(other), range);
+           const Move away[] = {{.block = other, .to = to.value_or(Bytes(0))}};
+           return to && move_all(away);
+         });
+}
+
+// The lowest free range of `size` bytes outside this one.
+std::optional<PoolOffset> Mover::free_outside(Bytes size, const PoolRange& range) const {
   for (const BlockId id : pool_.free_blocks()) {
     const BlockView hole = pool_.view(id);
     const PoolOffset hole_end = hole.offset + hole.size;
-    if (hole.offset + size <= std::min(hole_end, begin)) {
+    if (hole.offset + size <= std::min(hole_end, range.begin)) {
       return hole.offset;
     }
-    if (const PoolOffset above = std::max(hole.offset, end); above + size <= hole_end) {
+    if (const PoolOffset above = std::max(hole.offset, range.end); above + size <= hole_end) {
       return above;
     }
   }

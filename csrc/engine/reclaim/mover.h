@@ -35,6 +35,8 @@ class Mover final : public Reclaimer {
   // Moves blocks to these places, as far as that is possible. Places do not overlap. Returns
   // whether more of it is possible when the copies under way have ended.
   bool arrange(std::span<const Move> moves);
+  // Allocates a block at its planned place, if enough bytes are free. Blocks in the way are moved.
+  [[nodiscard]] std::optional<BlockId> allocate_at(const PlannedPlace& place, Bytes size);
   // TestAids::shake: moves every movable block to another place, if there is room.
   void move_everything();
 
@@ -48,10 +50,13 @@ class Mover final : public Reclaimer {
   bool do_moves(const Compaction& plan);
   bool move_all(std::span<const Move> moves);
   [[nodiscard]] std::optional<PoolOffset> another_place(BlockId id, Zone zone);
-  [[nodiscard]] std::vector<BlockId> in_the_way(const Move& move) const;
-  [[nodiscard]] bool clear_for(const Move& move);
-  [[nodiscard]] std::optional<PoolOffset> free_outside(Bytes size, PoolOffset begin,
-                                                       PoolOffset end) const;
+  // Where a block will be.
+  [[nodiscard]] PoolRange range_of(const Move& move) const {
+    return {.begin = move.to, .end = move.to + pool_.size(move.block)};
+  }
+  [[nodiscard]] std::vector<BlockId> in_the_way(const PoolRange& range, BlockId except) const;
+  bool clear(const PoolRange& range, BlockId except);
+  [[nodiscard]] std::optional<PoolOffset> free_outside(Bytes size, const PoolRange& range) const;
   void poison_old(PoolOffset from, PoolOffset to, Bytes size);
 
   Context& context_;

@@ -108,10 +108,12 @@ std::optional<BlockId> Room::take_planned(Bytes size) {
     });
   }
   std::optional<BlockId> block = context_.allocate_at(*place, size);
-  if (!block && context_.copies->any_dead()) {
+  if (!block) {
     timed([&] {
-      context_.copies->wait_for_all();
-      block = context_.allocate_at(*place, size);
+      if (context_.copies->any_dead()) {
+        context_.copies->wait_for_all();
+      }
+      block = mover_.allocate_at(*place, size);
     });
   }
   plan.end_block(block.has_value());

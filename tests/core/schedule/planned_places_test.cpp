@@ -150,6 +150,32 @@ TEST(PlannedPlaces, GoesBackToThePlan) {
   EXPECT_GE(found, seeds(4, 1));
 }
 
+// Blocks that a test aid has moved lie where the plan has others, and are moved out of the way.
+TEST(PlannedPlaces, BlocksInTheWayAreMoved) {
+  std::int64_t planned = 0;
+  std::int64_t misplaced = 0;
+  const int found = count_placed(
+      seeds(80),
+      [&](Foreseen& run) {
+        (void)run.step();
+        const Stats before = run.counts();
+        int ops = 0;
+        if (!run.step(false, [&ops](Program& program) {
+              program.engine().set_test_aids({.shake = ++ops == 8});
+            })) {
+          return false;
+        }
+        run.engine().set_test_aids({});
+        const Done done = since(before, run.counts());
+        planned += done.planned;
+        misplaced += done.misplaced;
+        return done.moves > 0;
+      },
+      StepProgram::Keep::kGradients);
+  EXPECT_GT(found, seeds(10));
+  EXPECT_LT(misplaced, planned / 4);  // a block that an op uses stays in the way
+}
+
 // Evictions of a plan with addresses are made where it says, so a larger budget ends it.
 TEST(PlannedPlaces, ALargerBudgetEndsThePlan) {
   const int found = count_placed(seeds(80), [](Foreseen& run) {
