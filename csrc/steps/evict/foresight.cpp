@@ -43,7 +43,7 @@ void Foresight::follow() {
   following_ = agreeing();
   if (log().op_count() == 0) {
     followed_all_ = following_ != nullptr && following_->evictions;
-    arranged_ = followed_all_ && following_->hash == in_place_ && following_->arranges_once;
+    arranged_ = followed_all_ && following_->hash == in_place_ && following_->in_use.arranges_once;
     if (followed_all_ && !following_->evictions->blocks.empty() &&
         engine_.options().spill > Bytes(0)) {
       writes_.emplace(following_->evictions->list);
@@ -57,7 +57,7 @@ void Foresight::follow() {
 
 // Of the known steps that began in the same way: the one that is followed; else the one that came
 // after the previous step last time; else the most recently used.
-Foresight::KnownStep* Foresight::agreeing() {
+KnownStep* Foresight::agreeing() {
   const auto fits = [this](const KnownStep& step) { return agrees(step.hashes); };
   if (following_ != nullptr && fits(*following_)) {
     return following_;
@@ -113,7 +113,7 @@ Arrangement Foresight::take_arrangement() {
   Arrangement first = follower_.arrangement(following_->evictions->blocks, log(), engine_);
   arranged_ = first.empty();
   if (!std::exchange(arranging_, true) && following_->hash == in_place_) {
-    following_->arranges_once = arranged_ && !follower_.misses();
+    following_->in_use.arranges_once = arranged_ && !follower_.misses();
   }
   as_planned_ &= first.empty();
   return first;
@@ -207,18 +207,7 @@ void Foresight::begin_step() {
     thread_.cancel();
     fruitless_ = 0;
     for (const auto& step : known_) {
-      step->again = true;
-      step->in_work = false;
-      step->planned_twice = false;
-      step->most = 0;
-      step->policy_known = false;
-      step->overruns = 0;
-      step->with_list.clear();
-      step->by_policy.clear();
-      step->aside.reset();
-      if (step->evictions) {
-        step->evictions->blocks = {};
-      }
+      step->change_budget();
     }
   }
   if (!given_up() && worth_recording()) {
@@ -244,7 +233,7 @@ bool Foresight::worth_recording() const {
   return fruitless_ < kFruitless || fruitless_ % kFruitless == 0;
 }
 
-Foresight::KnownSteps Foresight::take_known() {
+KnownSteps Foresight::take_known() {
   end_step();
   following_ = nullptr;
   return std::exchange(known_, {});
@@ -258,7 +247,7 @@ void Foresight::drop_step() {
   recorder_.reset();
 }
 
-Foresight::KnownStep* Foresight::find(StepHash hash) {
+KnownStep* Foresight::find(StepHash hash) {
   const auto found = std::find_if(known_.begin(), known_.end(),
                                   [&](const auto& step) { return step->hash == hash; });
   return found == known_.end() ? nullptr : found->get();
@@ -269,10 +258,12 @@ void Foresight::end_step() {
   ++fruitless_;
   const StepHash hash = log().hash();
   in_place_ = followed_all_ && as_planned_ ? hash : 0;
+  const std::vector<Nanoseconds> before = std::exchange(last_costs_, costs_);
   if (given_up() || hashes().empty() || engine_.budget() != budget_) {
     last_ = 0;
     return;
   }
+  const bool repeats = last_ == hash;
   KnownStep* step = find(hash);
   if (step != nullptr) {
     watch(*step);
@@ -283,13 +274,18 @@ void Foresight::end_step() {
     }
   } else {
     step = &add_known(hash);
+    if (repeats) {
+      step->add_costs(before);
+    }
     measure_policy(*step);
   }
   if (KnownStep* const last = find(last_)) {
     last->successor = hash;
   }
-  const bool repeats = last_ == hash;
   last_ = hash;
+  if (step != nullptr) {
+    step->add_costs(costs_);
+  }
   // Addresses are planned only for a step that repeats at once.
   const bool keeps_places = step != nullptr && step->evictions && !step->evictions->blocks.empty();
   if (step != nullptr && step->again && recorder_ != nullptr && (repeats || !keeps_places)) {
@@ -297,7 +293,7 @@ void Foresight::end_step() {
   }
 }
 
-Foresight::KnownStep& Foresight::add_known(StepHash hash) {
+KnownStep& Foresight::add_known(StepHash hash) {
   std::erase(seen_, hash);
   following_ = nullptr;
   if (known_.size() == kMostKnown) {
@@ -320,13 +316,21 @@ void Foresight::plan(KnownStep& step, bool repeats) {
   }
   const auto start = std::chrono::steady_clock::now();
   const EvictionList before = step.evictions ? step.evictions->list : EvictionList();
-  std::optional<StepEvictions> found = plan_step(recorder_->take(repeats), before, settings_.work);
-  if (accepts(step, found)) {
+  std::optional<StepEvictions> found =
+      plan_step(take_recorded(step, repeats), before, settings_.work);
+  step.again = false;
+  if (step.accepts(found)) {
     put(step, std::move(found));
-  } else {
-    step.again = false;
   }
   counts_.planning_ns += Nanoseconds(std::chrono::steady_clock::now() - start).count();
+}
+
+// The recorded step, with the lowest costs that its ops have had: a single run may have been
+// disturbed.
+RecordedStep Foresight::take_recorded(const KnownStep& step, bool repeats) {
+  RecordedStep recorded = recorder_->take(repeats);
+  recorded.set_costs(step.costs);
+  return recorded;
 }
 
 // Plans one step at a time; the others are planned when they repeat.
@@ -335,7 +339,7 @@ void Foresight::plan_on_thread(KnownStep& step, bool repeats) {
     return;
   }
   try {
-    thread_.start({.step = recorder_->take(repeats),
+    thread_.start({.step = take_recorded(step, repeats),
                    .before = step.evictions ? step.evictions->list : EvictionList(),
                    .work = settings_.work,
                    .hash = step.hash});
@@ -351,32 +355,16 @@ void Foresight::adopt() {
       recorded_ ? std::exchange(recorded_, std::nullopt) : thread_.take();
   if (found) {
     if (KnownStep* const step = find(found->hash)) {
-      if (thread_.busy() && step->most > 0) {
+      if (thread_.busy() && step->awaits_second()) {
         return;  // the policy's own evictions: a plan is in use
       }
-      const bool better = accepts(*step, found->evictions);
-      if (!settings_.recorded && (!better || is_known(*step, found->evictions))) {
-        step->in_work = thread_.busy();
-        return;
+      step->in_work = thread_.busy();
+      if (settings_.recorded || (step->accepts(found->evictions) && !step->has(found->evictions))) {
+        followed_all_ = followed_all_ && step != following_;
+        put(*step, std::move(found->evictions));
       }
-      followed_all_ = followed_all_ && step != following_;
-      put(*step, std::move(found->evictions));
     }
   }
-}
-
-// Whether the list is in use, or was set aside because it costs more than the policy.
-bool Foresight::is_known(const KnownStep& step, const std::optional<StepEvictions>& found) {
-  const auto is_same = [&](const std::optional<StepEvictions>& known) {
-    return known && found && known->list == found->list && known->blocks == found->blocks;
-  };
-  return is_same(step.evictions) || is_same(step.aside);
-}
-
-// The second plan of a step is used if it costs less than the first one.
-bool Foresight::accepts(KnownStep& step, const std::optional<StepEvictions>& found) {
-  const double most = std::exchange(step.most, 0);
-  return most <= 0 || (found && static_cast<double>(found->expected.total.count()) < most);
 }
 
 void Foresight::adopt_recorded() {
@@ -386,17 +374,8 @@ void Foresight::adopt_recorded() {
 }
 
 void Foresight::put(KnownStep& step, std::optional<StepEvictions> evictions) {
-  step.again = false;
-  step.in_work = thread_.busy();
-  step.is_second = step.first.has_value();
-  step.evictions = std::move(evictions);
+  step.use(std::move(evictions));
   in_place_ = 0;
-  step.tried = false;
-  step.arranges_once = false;
-  step.excess = 0;
-  step.debt = 0;
-  step.with_list.clear();
-  step.aside.reset();
   fruitless_ = 0;
   ++counts_.foreseen_steps;
   counts_.eviction_lists += step.evictions ? 1 : 0;

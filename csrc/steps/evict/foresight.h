@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "csrc/steps/evict/known_step.h"
 #include "csrc/steps/evict/planner_thread.h"
 #include "csrc/steps/follow/block_follower.h"
 #include "csrc/steps/follow/planned_writes.h"
@@ -43,51 +44,6 @@ namespace recoup::detail {
 // list of observers is the recorder of the running step, or empty.
 class RECOUP_API Foresight final : public StepTracker, public VictimPlan {
  public:
-  // Costs of the last steps, each relative to the cost of the step's ops.
-  class RecentCosts {
-   public:
-    static constexpr std::size_t kEnough = 3;
-    void add(double cost);
-    void clear() { costs_.clear(); }
-    [[nodiscard]] bool enough() const { return costs_.size() >= kEnough; }
-    // 0: no step was measured.
-    [[nodiscard]] double last() const { return costs_.empty() ? 0 : costs_.back(); }
-    // The lower one of two in the middle; nullopt: no step was measured.
-    [[nodiscard]] std::optional<double> median() const;
-
-   private:
-    static constexpr std::size_t kMost = 5;
-    std::vector<double> costs_;
-  };
-
-  struct KnownStep {
-    std::vector<StepHash> hashes;  // by op: hash of all previous ops and of the op's arguments
-    StepHash hash = 0;
-    std::optional<StepEvictions> evictions;  // nullopt: only the policy decides
-    // Note [A list that costs more than was planned], in ns.
-    double excess = 0;           // actual minus planned cost of steps
-    std::uint32_t overruns = 0;  // how often the excess was too large
-    double debt = 0;             // actual cost of steps minus that of the policy alone
-    RecentCosts with_list;
-    RecentCosts by_policy;
-    std::optional<StepEvictions> aside;  // the list that was set aside
-    bool tried = false;                  // a run has followed its list from the beginning
-    bool arranges_once = false;          // after a run as planned there is nothing to arrange
-    bool planned_twice = false;  // the second plan, made from such a run, is known or in work
-    double most = 0;             // limit for the cost of the second plan; 0: none
-    bool policy_known = false;   // the policy ran after steps with a plan, see watch_list
-    bool again = false;          // to be planned again
-    bool in_work = false;        // planning is under way
-    // Until the second plan is compared, if it is used: the first plan, and the cost of its first
-    // run, relative to the ops.
-    std::optional<StepEvictions> first;
-    double first_cost = 0;
-    bool is_second = false;  // `evictions` is the second plan, and has not been compared
-    StepHash successor = 0;  // the step that followed it last time
-  };
-  // The most recently used first.
-  using KnownSteps = std::vector<std::unique_ptr<KnownStep>>;
-
   struct Settings {
     std::int64_t work = 6'000'000;  // work limit of a plan, see plan_step
     bool at_once = false;           // plan after the first run of a step
@@ -150,12 +106,10 @@ class RECOUP_API Foresight final : public StepTracker, public VictimPlan {
   // `repeats`: the running step was equal to the previous one.
   void plan(KnownStep& step, bool repeats);
   void plan_on_thread(KnownStep& step, bool repeats);
+  [[nodiscard]] RecordedStep take_recorded(const KnownStep& step, bool repeats);
   KnownStep& add_known(StepHash hash);
   void adopt();
-  [[nodiscard]] static bool is_known(const KnownStep& step,
-                                     const std::optional<StepEvictions>& found);
   void adopt_recorded();
-  [[nodiscard]] static bool accepts(KnownStep& step, const std::optional<StepEvictions>& found);
   void put(KnownStep& step, std::optional<StepEvictions> evictions);
   void tell(const KnownStep& step);
   void watch(KnownStep& step);
@@ -186,6 +140,7 @@ class RECOUP_API Foresight final : public StepTracker, public VictimPlan {
   [[nodiscard]] double op_cost() const;
   // The cost of the search and of the rest, relative to the ops.
   [[nodiscard]] double relative_cost() const;
+  [[nodiscard]] double cost_at_plan(const KnownStep& step) const;
   [[nodiscard]] KnownStep* find(StepHash hash);
 
   Engine& engine_;
@@ -196,7 +151,8 @@ class RECOUP_API Foresight final : public StepTracker, public VictimPlan {
   std::int64_t fruitless_ = 0;  // steps since a plan was made or requested
   StepHash in_place_ = 0;       // hash of the last step if its blocks all lie as planned; else 0
   StepHash last_ = 0;           // hash of the last step; 0: it was given up
-  Stats counts_;                // the counters that add_to() adds
+  std::vector<Nanoseconds> last_costs_;  // costs of its ops
+  Stats counts_;                         // the counters that add_to() adds
 
   // State of the running step.
   std::vector<Nanoseconds> costs_;  // costs of its ops

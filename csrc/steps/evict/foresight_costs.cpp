@@ -25,23 +25,6 @@ constexpr double kBetter = 0.99;
 
 }  // namespace
 
-void Foresight::RecentCosts::add(double cost) {
-  if (costs_.size() == kMost) {
-    costs_.erase(costs_.begin());
-  }
-  costs_.push_back(cost);
-}
-
-std::optional<double> Foresight::RecentCosts::median() const {
-  if (costs_.empty()) {
-    return std::nullopt;
-  }
-  std::vector<double> sorted = costs_;
-  const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>((sorted.size() - 1) / 2);
-  std::nth_element(sorted.begin(), middle, sorted.end());
-  return *middle;
-}
-
 double Foresight::search_cost() const {
   return static_cast<double>(
       search_price(engine_.search_work().plans - plans_before_, move_searches_).count());
@@ -57,6 +40,13 @@ double Foresight::op_cost() const {
 
 double Foresight::relative_cost() const {
   return (step_cost() + search_cost()) / std::max(1.0, op_cost());
+}
+
+// The cost of the step if its ops had cost what they did when it was planned.
+double Foresight::cost_at_plan(const KnownStep& step) const {
+  const StepCost& expected = step.evictions->expected;
+  return step_cost() * static_cast<double>(expected.total.count()) /
+         static_cast<double>(std::max<std::int64_t>(1, expected.at(costs_).count()));
 }
 
 // Compares the cost of a step that has ended with its plan.
@@ -78,9 +68,14 @@ void Foresight::watch(KnownStep& step) {
     return;
   }
   // The first run with a plan of blocks begins with moving them to where the plan has them.
-  if (!std::exchange(step.tried, true) && !step.evictions->blocks.empty()) {
+  if (!std::exchange(step.in_use.tried, true) && !step.evictions->blocks.empty()) {
     plan_twice(step);
-  } else if (!step.in_work) {
+    return;
+  }
+  if (step.awaits_second()) {
+    step.in_budget.first->cost = cost_at_plan(step);
+  }
+  if (!step.in_work) {
     watch_list(step, cost);
   }
 }
@@ -88,25 +83,25 @@ void Foresight::watch(KnownStep& step) {
 // A plan with copies depends on where values were when the step began. A second one is made from a
 // run that followed the first.
 void Foresight::plan_twice(KnownStep& step) {
-  if (has_tier() && !std::exchange(step.planned_twice, true)) {
-    step.most = kBetter * static_cast<double>(step.evictions->expected.at(costs_).count());
-    step.first = step.evictions;
-    step.first_cost = relative_cost();
+  if (has_tier() && !std::exchange(step.in_budget.planned_twice, true)) {
+    const auto expected = static_cast<double>(step.evictions->expected.at(costs_).count());
+    step.in_budget.first = {
+        .plan = *step.evictions, .cost = cost_at_plan(step), .most = kBetter * expected};
     step.again = true;
     fruitless_ = 0;
   }
 }
 
-// The second run of the second plan must not cost more than the first run of the first one.
+// The second run of the second plan must not cost more than the last run of the first one.
 bool Foresight::goes_back(KnownStep& step) {
-  if (!std::exchange(step.is_second, false)) {
+  if (!step.in_budget.first || !step.in_budget.first->replaced) {
     return false;
   }
-  std::optional<StepEvictions> first = std::exchange(step.first, std::nullopt);
-  if (relative_cost() <= step.first_cost) {
+  KnownStep::First first = *std::exchange(step.in_budget.first, std::nullopt);
+  if (cost_at_plan(step) <= first.cost) {
     return false;
   }
-  put(step, std::move(first));
+  put(step, std::move(first.plan));
   return true;
 }
 
@@ -116,32 +111,34 @@ void Foresight::watch_list(KnownStep& step, double cost) {
   if (goes_back(step)) {
     return;
   }
-  step.with_list.add(relative_cost());
+  step.in_use.costs.add(relative_cost());
   if (std::optional<double> by_policy = policy_cost(step)) {
     if (!step.evictions->blocks.empty()) {
       *by_policy += kMoreWithPlaces;
     }
-    step.debt = std::max(0.0, step.debt + all - *by_policy * ops);
+    step.in_use.debt = std::max(0.0, step.in_use.debt + all - *by_policy * ops);
     // With a tier the policy costs less with each step, because it learns when values are used. If
     // the last step before the plan cost little more than those with it, it is measured again.
-    const bool close = has_tier() && !step.evictions->blocks.empty() && step.with_list.enough() &&
-                       *step.with_list.median() > kClearlyLess * step.by_policy.last();
-    if (close && !std::exchange(step.policy_known, true)) {
+    const bool close = has_tier() && !step.evictions->blocks.empty() &&
+                       step.in_use.costs.enough() &&
+                       *step.in_use.costs.median() > kClearlyLess * step.in_budget.by_policy.last();
+    if (close && !std::exchange(step.in_budget.policy_known, true)) {
       set_aside(step);
       return;
     }
-    const bool slower = step.with_list.enough() && *step.with_list.median() > kSlower * *by_policy;
-    if (slower || step.debt > kMostDebt * *by_policy * ops) {
+    const bool slower =
+        step.in_use.costs.enough() && *step.in_use.costs.median() > kSlower * *by_policy;
+    if (slower || step.in_use.debt > kMostDebt * *by_policy * ops) {
       ++counts_.given_up_lists;
       set_aside(step);
       return;
     }
   }
   const auto expected = static_cast<double>(step.evictions->expected.at(costs_).count());
-  step.excess = std::max(0.0, step.excess + cost - kOverrun * expected);
-  if (step.excess > kMostExcess * expected) {
-    step.excess = 0;
-    if (std::has_single_bit(++step.overruns)) {
+  step.in_use.excess = std::max(0.0, step.in_use.excess + cost - kOverrun * expected);
+  if (step.in_use.excess > kMostExcess * expected) {
+    step.in_use.excess = 0;
+    if (std::has_single_bit(++step.in_budget.overruns)) {
       step.again = true;
       fruitless_ = 0;
     }
@@ -150,7 +147,8 @@ void Foresight::watch_list(KnownStep& step, double cost) {
 
 std::optional<double> Foresight::policy_cost(const KnownStep& step) const {
   const double ops = op_cost();
-  if (const std::optional<double> measured = step.by_policy.median(); measured || ops <= 0) {
+  if (const std::optional<double> measured = step.in_budget.by_policy.median();
+      measured || ops <= 0) {
     return measured;
   }
   if (step.evictions->by_policy) {
@@ -160,9 +158,7 @@ std::optional<double> Foresight::policy_cost(const KnownStep& step) const {
 }
 
 void Foresight::set_aside(KnownStep& step) {
-  step.debt = 0;
-  step.aside = std::exchange(step.evictions, std::nullopt);
-  step.by_policy.clear();
+  step.set_aside();
   tell(step);
 }
 
@@ -171,14 +167,11 @@ void Foresight::measure_policy(KnownStep& step) {
   if (settings_.recorded || ops <= 0) {
     return;
   }
-  step.by_policy.add((step_cost() + search_cost()) / ops);
-  if (step.aside && !step.in_work && step.by_policy.enough() &&
-      *step.by_policy.median() > *step.with_list.median()) {
-    step.evictions = std::exchange(step.aside, std::nullopt);
-    step.tried = false;
-    step.arranges_once = false;
+  step.in_budget.by_policy.add((step_cost() + search_cost()) / ops);
+  if (step.in_budget.aside && !step.in_work && step.in_budget.by_policy.enough() &&
+      *step.in_budget.by_policy.median() > *step.in_use.costs.median()) {
+    step.use_aside();
     in_place_ = 0;
-    step.with_list.clear();
     tell(step);
   }
 }

@@ -21,8 +21,9 @@ constexpr double kWorthIt = 0.995;
 constexpr std::int64_t kAsGood = 500;
 // The search for scores in each smaller budget has one part in this of the work.
 constexpr std::int64_t kSmallerBudgets = 4;
-// With planned addresses, lists are not searched if there is a spill tier, or if the step costs at
-// most this multiple of what it costs without regard to addresses.
+// With planned addresses, lists are not searched if the step costs at most this multiple of what it
+// costs without regard to addresses. With a spill tier they are not if it costs less than the
+// policy's step.
 constexpr double kAsGoodWithPlaces = 1.03;
 // The work limit of a long step: one unit for each this number of nanoseconds of the step. A plan
 // then takes about as long as the step.
@@ -65,13 +66,15 @@ class StepPlanner {
     std::optional<BlockPlanner::Found> placed =
         blocks_.plan(best, work_ / kSmallerBudgets, trial_.limits().most);
     const double least = best.empty() ? 0 : best.back().cost;
-    if (!placed || (!trial_.has_tier() && in_ns(placed->result.cost) > kAsGoodWithPlaces * least)) {
+    const auto most = [&] {
+      const TrialResult& other = found_ || !fits ? best_ : by_policy;
+      return in_ns(other.cost + other.searches) + kMoreWithPlaces * in_ns(trial_.plain_cost());
+    };
+    const double enough = trial_.has_tier() ? most() : kAsGoodWithPlaces * least;
+    if (!placed || in_ns(placed->result.cost) > enough) {
       search_lists(by_bytes, best);
     }
-    const TrialResult& other = found_ || !fits ? best_ : by_policy;
-    const double most =
-        in_ns(other.cost + other.searches) + kMoreWithPlaces * in_ns(trial_.plain_cost());
-    if (placed && in_ns(placed->result.cost) <= most) {
+    if (placed && in_ns(placed->result.cost) <= most()) {
       return StepEvictions{.list = placed->result.done,
                            .blocks = std::move(placed->plan),
                            .expected = cost_of(placed->result),

@@ -7,6 +7,15 @@
 
 namespace recoup::detail {
 
+void RecordedStep::set_costs(std::span<const Nanoseconds> costs) {
+  auto cost = costs.begin();
+  for (TraceOp& op : trace.ops) {
+    if (!op.failed && cost != costs.end()) {
+      op.cost = *cost++;
+    }
+  }
+}
+
 StepRecorder::StepRecorder(const Engine& engine, const StepLog& log) : engine_(engine), log_(log) {
   const Pool& pool = engine.pool();
   step_.options = engine.options();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "csrc/engine/program/engine.h"
@@ -37,6 +38,9 @@ struct RecordedStep {
   PoolOffset end;          // end of the pool
   bool has_places = true;  // whether addresses can be planned
   bool repeats = false;    // whether it follows an equal step
+
+  // Replaces the measured costs of the ops that did not fail.
+  void set_costs(std::span<const Nanoseconds> costs);
 };
 
 // Note [The pool of the next run]
