@@ -27,6 +27,7 @@ STEPS = 16
 RUNS = {
     "recoup": ("recoup", False),
     "recoup, at addresses": ("recoup", True),
+    "planned, at addresses": ("planned", True),
     "oracle": ("oracle", False),
     "largest": ("largest", False),
 }
