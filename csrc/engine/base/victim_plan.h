@@ -73,8 +73,8 @@ class VictimPlan {
   [[nodiscard]] virtual PlannedVictim victim_before_block() { return {}; }
   // What is to be done before the first blocks are allocated. Empty: nothing is due.
   [[nodiscard]] virtual Arrangement take_arrangement() { return {}; }
-  // Whether the block was allocated at its planned offset.
-  virtual void end_block(bool /*as_planned*/) {}
+  // Whether the block was allocated at its planned offset, and whether blocks were moved for it.
+  virtual void end_block(bool /*as_planned*/, bool /*moved*/) {}
 
   // ---- copies ----
   // Whether all copies of the running step are planned. No other measure then begins any.
@@ -83,8 +83,8 @@ class VictimPlan {
   [[nodiscard]] virtual ValueId next_to_write() { return {}; }
   // The next fetch that is due, the same one until it has begun; nullopt: none is.
   [[nodiscard]] virtual std::optional<PlannedFetch> begin_fetch() { return std::nullopt; }
-  // Whether that fetch has begun.
-  virtual void end_fetch(bool /*begun*/) {}
+  // Whether that fetch has begun, and whether blocks were moved for it.
+  virtual void end_fetch(bool /*begun*/, bool /*moved*/) {}
   // A fetch that is not planned has begun.
   virtual void on_fetch_ahead(ValueId /*value*/) {}
 

@@ -100,12 +100,16 @@ void ReadAhead::read_planned(VictimPlan& plan) {
     if (!lineage_.contains(fetch->value) || !lineage_[fetch->value].spilled()) {
       continue;
     }
-    const std::optional<BlockId> block =
-        mover_.allocate_at(fetch->place, lineage_[fetch->value].size);
+    const Bytes size = lineage_[fetch->value].size;
+    const std::int64_t moves = context_.stats.moves;
+    std::optional<BlockId> block = context_.allocate_at(fetch->place, size);
+    if (!block && mover_.can_clear(fetch->place, size)) {
+      block = mover_.clear_and_allocate(fetch->place, size);
+    }
     if (block) {
       read_into(*block, fetch->value);
     }
-    plan.end_fetch(block.has_value());
+    plan.end_fetch(block.has_value(), context_.stats.moves > moves);
     if (!block) {
       return;
     }

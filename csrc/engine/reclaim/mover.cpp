@@ -8,6 +8,13 @@
 #include "csrc/engine/base/timer.h"
 
 namespace recoup::detail {
+namespace {
+
+// Blocks at a planned place are moved if they have at most one part in this of the budget.
+constexpr std::int64_t kClearedShare = 16;
+
+}  // namespace
+
 Mover::Mover(Context& context, Values& values, Pages& pages)
     : context_(context),
       pool_(context.pool),
@@ -163,9 +170,14 @@ bool Mover::arrange(std::span<const Move> moves) {
       return is_free;
     });
     if (left.size() == before && !refused) {
+      Cleared cleared = Cleared::kNo;
       const auto next = std::find_if(left.begin(), left.end(), [&](const Move& move) {
-        return clear(range_of(move), move.block);
+        cleared = clear(range_of(move), move.block);
+        return cleared != Cleared::kNo;
       });
+      if (cleared == Cleared::kRefused) {
+        return copying;
+      }
       if (next == left.end()) {
         return copying || std::ranges::any_of(left, [&](const Move& move) {
                  return std::ranges::any_of(in_the_way(range_of(move), move.block),
@@ -192,26 +204,41 @@ std::vector<BlockId> Mover::in_the_way(const PoolRange& range, BlockId except) c
   return found;
 }
 
-std::optional<BlockId> Mover::allocate_at(const PlannedPlace& place, Bytes size) {
-  std::optional<BlockId> block = context_.allocate_at(place, size);
-  if (!block && context_.shortfall(size) <= Bytes(0)) {
-    const Timer timer(context_.stats.move_ns);
-    if (clear({.begin = place.at, .end = place.at + size}, BlockId())) {
-      block = context_.allocate_at(place, size);
-    }
+bool Mover::can_clear(const PlannedPlace& place, Bytes size) const {
+  const PoolRange range{.begin = place.at, .end = place.at + size};
+  if (context_.shortfall(size) > Bytes(0) || range.end > pool_.capacity()) {
+    return false;
   }
-  return block;
+  Bytes sum{0};
+  const std::vector<BlockId> others = in_the_way(range, BlockId());
+  return std::ranges::all_of(others, [&](BlockId other) {
+    sum += pool_.size(other);
+    return movable(pool_.owner(other)) && sum.count() <= context_.budget.count() / kClearedShare;
+  });
 }
 
-// Moves blocks out of the range, except one. False: one of them stays.
-bool Mover::clear(const PoolRange& range, BlockId except) {
-  const std::vector<BlockId> others = in_the_way(range, except);
-  const auto may_move = [&](BlockId other) { return movable(pool_.owner(other)); };
-  return std::ranges::all_of(others, may_move) && std::ranges::all_of(others, [&](BlockId other) {
-           const std::optional<PoolOffset> to = free_outside(pool_.size(other), range);
-           const Move away[] = {{.block = other, .to = to.value_or(Bytes(0))}};
-           return to && move_all(away);
-         });
+std::optional<BlockId> Mover::clear_and_allocate(const PlannedPlace& place, Bytes size) {
+  const Timer timer(context_.stats.move_ns);
+  const PoolRange range{.begin = place.at, .end = place.at + size};
+  return clear(range, BlockId()) == Cleared::kYes ? context_.allocate_at(place, size)
+                                                  : std::nullopt;
+}
+
+// Moves blocks out of the range, except one. kNo: one of them stays. kRefused: a storage refused,
+// and other blocks may have been freed.
+Mover::Cleared Mover::clear(const PoolRange& range, BlockId except) {
+  for (const BlockId other : in_the_way(range, except)) {
+    const std::optional<PoolOffset> to =
+        movable(pool_.owner(other)) ? free_outside(pool_.size(other), range) : std::nullopt;
+    if (!to) {
+      return Cleared::kNo;
+    }
+    const Move away[] = {{.block = other, .to = *to}};
+    if (!move_all(away)) {
+      return Cleared::kRefused;
+    }
+  }
+  return Cleared::kYes;
 }
 
 // The lowest free range of `size` bytes outside this one.

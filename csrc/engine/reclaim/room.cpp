@@ -108,15 +108,17 @@ std::optional<BlockId> Room::take_planned(Bytes size) {
     });
   }
   std::optional<BlockId> block = context_.allocate_at(*place, size);
-  if (!block) {
+  if (!block && context_.copies->any_dead()) {
     timed([&] {
-      if (context_.copies->any_dead()) {
-        context_.copies->wait_for_all();
-      }
-      block = mover_.allocate_at(*place, size);
+      context_.copies->wait_for_all();
+      block = context_.allocate_at(*place, size);
     });
   }
-  plan.end_block(block.has_value());
+  const std::int64_t moves = context_.stats.moves;
+  if (!block && mover_.can_clear(*place, size)) {
+    timed([&] { block = mover_.clear_and_allocate(*place, size); });
+  }
+  plan.end_block(block.has_value(), context_.stats.moves > moves);
   return block;
 }
 

@@ -123,14 +123,15 @@ std::optional<PlannedFetch> Foresight::begin_fetch() {
   return follower_.begin_fetch(following_->evictions->blocks, log(), engine_);
 }
 
-void Foresight::end_fetch(bool begun) {
+void Foresight::end_fetch(bool begun, bool moved) {
   follower_.end_fetch(begun);
+  as_planned_ &= !moved;
   counts_.planned_blocks += begun ? 1 : 0;
 }
 
-void Foresight::end_block(bool as_planned) {
+void Foresight::end_block(bool as_planned, bool moved) {
   ++(as_planned ? counts_.planned_blocks : counts_.misplaced_blocks);
-  as_planned_ &= as_planned;
+  as_planned_ &= as_planned && !moved;
 }
 
 void Foresight::on_op_end(const OpRecord& record, std::span<const Operand> operands,
@@ -258,7 +259,6 @@ void Foresight::end_step() {
   ++fruitless_;
   const StepHash hash = log().hash();
   in_place_ = followed_all_ && as_planned_ ? hash : 0;
-  const std::vector<Nanoseconds> before = std::exchange(last_costs_, costs_);
   if (given_up() || hashes().empty() || engine_.budget() != budget_) {
     last_ = 0;
     return;
@@ -266,6 +266,7 @@ void Foresight::end_step() {
   const bool repeats = last_ == hash;
   KnownStep* step = find(hash);
   if (step != nullptr) {
+    step->add_costs(costs_);
     watch(*step);
   } else if (!settings_.at_once && std::find(seen_.begin(), seen_.end(), hash) == seen_.end()) {
     seen_.push_back(hash);
@@ -274,18 +275,13 @@ void Foresight::end_step() {
     }
   } else {
     step = &add_known(hash);
-    if (repeats) {
-      step->add_costs(before);
-    }
+    step->add_costs(costs_);
     measure_policy(*step);
   }
   if (KnownStep* const last = find(last_)) {
     last->successor = hash;
   }
   last_ = hash;
-  if (step != nullptr) {
-    step->add_costs(costs_);
-  }
   // Addresses are planned only for a step that repeats at once.
   const bool keeps_places = step != nullptr && step->evictions && !step->evictions->blocks.empty();
   if (step != nullptr && step->again && recorder_ != nullptr && (repeats || !keeps_places)) {
@@ -325,11 +321,11 @@ void Foresight::plan(KnownStep& step, bool repeats) {
   counts_.planning_ns += Nanoseconds(std::chrono::steady_clock::now() - start).count();
 }
 
-// The recorded step, with the lowest costs that its ops have had: a single run may have been
+// The recorded step, with the lowest costs of its ops in the last runs: a single run may have been
 // disturbed.
 RecordedStep Foresight::take_recorded(const KnownStep& step, bool repeats) {
   RecordedStep recorded = recorder_->take(repeats);
-  recorded.set_costs(step.costs);
+  recorded.set_costs(step.lowest_costs());
   return recorded;
 }
 

@@ -73,11 +73,11 @@ class RECOUP_API Foresight final : public StepTracker, public VictimPlan {
   [[nodiscard]] std::optional<PlannedPlace> begin_block(Bytes size) override;
   [[nodiscard]] PlannedVictim victim_before_block() override;
   [[nodiscard]] Arrangement take_arrangement() override;
-  void end_block(bool as_planned) override;
+  void end_block(bool as_planned, bool moved) override;
   [[nodiscard]] bool copies() const override { return writes_.has_value() && places(); }
   [[nodiscard]] ValueId next_to_write() override { return writes_->next(engine_); }
   [[nodiscard]] std::optional<PlannedFetch> begin_fetch() override;
-  void end_fetch(bool begun) override;
+  void end_fetch(bool begun, bool moved) override;
   [[nodiscard]] bool disturbs() const override { return thread_.working(); }
   void add_to(Stats& stats) const override;
 
@@ -140,7 +140,8 @@ class RECOUP_API Foresight final : public StepTracker, public VictimPlan {
   [[nodiscard]] double op_cost() const;
   // The cost of the search and of the rest, relative to the ops.
   [[nodiscard]] double relative_cost() const;
-  [[nodiscard]] double cost_at_plan(const KnownStep& step) const;
+  // Cost of its replays, moves and copies, relative to the plan's at the costs of its ops.
+  [[nodiscard]] double over_plan(const KnownStep& step) const;
   [[nodiscard]] KnownStep* find(StepHash hash);
 
   Engine& engine_;
@@ -151,8 +152,7 @@ class RECOUP_API Foresight final : public StepTracker, public VictimPlan {
   std::int64_t fruitless_ = 0;  // steps since a plan was made or requested
   StepHash in_place_ = 0;       // hash of the last step if its blocks all lie as planned; else 0
   StepHash last_ = 0;           // hash of the last step; 0: it was given up
-  std::vector<Nanoseconds> last_costs_;  // costs of its ops
-  Stats counts_;                         // the counters that add_to() adds
+  Stats counts_;                // the counters that add_to() adds
 
   // State of the running step.
   std::vector<Nanoseconds> costs_;  // costs of its ops

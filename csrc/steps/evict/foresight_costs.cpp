@@ -20,8 +20,6 @@ constexpr double kMostDebt = 3;
 constexpr double kSlower = 1.02;
 // A plan costs clearly less than the policy if it costs at most this multiple of it.
 constexpr double kClearlyLess = 0.9;
-// The second plan is used if it costs less than this multiple of the first one.
-constexpr double kBetter = 0.99;
 
 }  // namespace
 
@@ -42,11 +40,9 @@ double Foresight::relative_cost() const {
   return (step_cost() + search_cost()) / std::max(1.0, op_cost());
 }
 
-// The cost of the step if its ops had cost what they did when it was planned.
-double Foresight::cost_at_plan(const KnownStep& step) const {
-  const StepCost& expected = step.evictions->expected;
-  return step_cost() * static_cast<double>(expected.total.count()) /
-         static_cast<double>(std::max<std::int64_t>(1, expected.at(costs_).count()));
+double Foresight::over_plan(const KnownStep& step) const {
+  return step_cost() / static_cast<double>(
+                           std::max<std::int64_t>(1, step.evictions->expected.at(costs_).count()));
 }
 
 // Compares the cost of a step that has ended with its plan.
@@ -73,7 +69,7 @@ void Foresight::watch(KnownStep& step) {
     return;
   }
   if (step.awaits_second()) {
-    step.in_budget.first->cost = cost_at_plan(step);
+    step.in_budget.first->over_plan = over_plan(step);
   }
   if (!step.in_work) {
     watch_list(step, cost);
@@ -84,21 +80,24 @@ void Foresight::watch(KnownStep& step) {
 // run that followed the first.
 void Foresight::plan_twice(KnownStep& step) {
   if (has_tier() && !std::exchange(step.in_budget.planned_twice, true)) {
-    const auto expected = static_cast<double>(step.evictions->expected.at(costs_).count());
-    step.in_budget.first = {
-        .plan = *step.evictions, .cost = cost_at_plan(step), .most = kBetter * expected};
+    step.in_budget.first = {.plan = *step.evictions};
     step.again = true;
     fruitless_ = 0;
   }
 }
 
-// The second run of the second plan must not cost more than the last run of the first one.
+// The second plan's second run must not cost more than the first plan's last run, relative to what
+// the plans cost at current costs of the ops.
 bool Foresight::goes_back(KnownStep& step) {
   if (!step.in_budget.first || !step.in_budget.first->replaced) {
     return false;
   }
   KnownStep::First first = *std::exchange(step.in_budget.first, std::nullopt);
-  if (cost_at_plan(step) <= first.cost) {
+  const std::vector<Nanoseconds> costs = step.lowest_costs();
+  const auto cost = [&](const StepEvictions& plan, double over_plan) {
+    return over_plan * static_cast<double>(plan.expected.at(costs).count());
+  };
+  if (cost(*step.evictions, over_plan(step)) <= cost(first.plan, first.over_plan)) {
     return false;
   }
   put(step, std::move(first.plan));

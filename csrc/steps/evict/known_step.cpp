@@ -4,6 +4,13 @@
 #include <utility>
 
 namespace recoup::detail {
+namespace {
+
+// The second plan is used if it costs less than this multiple of the first one.
+constexpr double kBetter = 0.99;
+constexpr std::size_t kLastRuns = 4;  // limit of runs whose costs of ops are known
+
+}  // namespace
 
 void RecentCosts::add(double cost) {
   if (costs_.size() == kMost) {
@@ -22,13 +29,21 @@ std::optional<double> RecentCosts::median() const {
   return *middle;
 }
 
-void KnownStep::add_costs(std::span<const Nanoseconds> run) {
-  if (costs.empty()) {
-    costs.assign(run.begin(), run.end());
+void KnownStep::add_costs(const std::vector<Nanoseconds>& run) {
+  if (runs.size() == kLastRuns) {
+    runs.pop_front();
   }
-  for (std::size_t op = 0; op < std::min(costs.size(), run.size()); ++op) {
-    costs[op] = std::min(costs[op], run[op]);
+  runs.push_back(run);
+}
+
+std::vector<Nanoseconds> KnownStep::lowest_costs() const {
+  std::vector<Nanoseconds> lowest = runs.empty() ? std::vector<Nanoseconds>() : runs.front();
+  for (const std::vector<Nanoseconds>& run : runs) {
+    for (std::size_t op = 0; op < std::min(lowest.size(), run.size()); ++op) {
+      lowest[op] = std::min(lowest[op], run[op]);
+    }
   }
+  return lowest;
 }
 
 bool KnownStep::has(const std::optional<StepEvictions>& found) const {
@@ -42,8 +57,11 @@ bool KnownStep::accepts(const std::optional<StepEvictions>& found) {
   if (!awaits_second()) {
     return true;
   }
-  const bool better = found && !has(found) &&
-                      static_cast<double>(found->expected.total.count()) < in_budget.first->most;
+  const std::vector<Nanoseconds> costs = lowest_costs();
+  const auto cost = [&](const StepEvictions& plan) {
+    return static_cast<double>(plan.expected.at(costs).count());
+  };
+  const bool better = found && !has(found) && cost(*found) < kBetter * cost(in_budget.first->plan);
   if (!better) {
     in_budget.first.reset();
   }
@@ -62,6 +80,7 @@ void KnownStep::use(std::optional<StepEvictions> plan) {
 
 void KnownStep::set_aside() {
   in_use.debt = 0;
+  in_budget.first.reset();
   in_budget.aside = std::exchange(evictions, std::nullopt);
   in_budget.by_policy.clear();
 }

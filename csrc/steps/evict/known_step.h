@@ -2,9 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
-#include <span>
 #include <vector>
 
 #include "csrc/steps/evict/planner.h"
@@ -41,8 +41,7 @@ struct KnownStep {
   // The first plan of a step with a spill tier, until the second one is compared with it.
   struct First {
     StepEvictions plan;
-    double cost = 0;        // of its last run, see Foresight::cost_at_plan, in ns
-    double most = 0;        // limit for the planned cost of the second plan, in ns
+    double over_plan = 1;  // cost of its last run after the one that arranged blocks, over the plan
     bool replaced = false;  // the second plan is in use
   };
   // What is known in the current budget.
@@ -60,19 +59,22 @@ struct KnownStep {
   std::optional<StepEvictions> evictions;  // the plan in use; nullopt: only the policy decides
   InUse in_use;
   InBudget in_budget;
-  std::vector<Nanoseconds> costs;  // by op: the lowest cost of its runs
-  bool again = false;              // to be planned again
-  bool in_work = false;            // planning is under way
-  StepHash successor = 0;          // the step that followed it last time
+  std::deque<std::vector<Nanoseconds>> runs;  // costs of the ops in the last runs
+  bool again = false;                         // to be planned again
+  bool in_work = false;                       // planning is under way
+  StepHash successor = 0;                     // the step that followed it last time
 
   // Whether a second plan is awaited.
   [[nodiscard]] bool awaits_second() const { return in_budget.first && !in_budget.first->replaced; }
   // Whether the plan is in use, or was set aside because it costs more than the policy.
   [[nodiscard]] bool has(const std::optional<StepEvictions>& found) const;
-  // Whether the plan that was found is to be used: a second one must cost less than the first.
+  // Whether the plan that was found is to be used: a second one must cost less than the first one.
+  // If it does not, it is no longer awaited.
   [[nodiscard]] bool accepts(const std::optional<StepEvictions>& found);
   // Another run of the step has ended, with these costs of its ops.
-  void add_costs(std::span<const Nanoseconds> run);
+  void add_costs(const std::vector<Nanoseconds>& run);
+  // By op: the lowest cost in the last runs.
+  [[nodiscard]] std::vector<Nanoseconds> lowest_costs() const;
   // Uses a plan.
   void use(std::optional<StepEvictions> plan);
   // Uses the policy alone.

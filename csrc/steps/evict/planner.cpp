@@ -22,8 +22,8 @@ constexpr std::int64_t kAsGood = 500;
 // The search for scores in each smaller budget has one part in this of the work.
 constexpr std::int64_t kSmallerBudgets = 4;
 // With planned addresses, lists are not searched if the step costs at most this multiple of what it
-// costs without regard to addresses. With a spill tier they are not if it costs less than the
-// policy's step.
+// costs without regard to addresses. With a spill tier they are not if it costs no more than the
+// policy's step or the list before it, with their searches.
 constexpr double kAsGoodWithPlaces = 1.03;
 // The work limit of a long step: one unit for each this number of nanoseconds of the step. A plan
 // then takes about as long as the step.

@@ -63,12 +63,12 @@ Arrangement Director::take_arrangement() {
   return first;
 }
 
-// Blocks that are allocated elsewhere while those from before the step are brought to their places
-// do not count.
-void Director::end_block(bool as_planned) {
+// Blocks that are allocated elsewhere, or for which others are moved, while those from before the
+// step are brought to their places do not count.
+void Director::end_block(bool as_planned, bool moved) {
   const bool arranging =
       orders_.blocks == nullptr && !arranged_ && log_.op_count() < BlockFollower::kFirstOps;
-  if (!as_planned && !arranging) {
+  if ((!as_planned || moved) && !arranging) {
     follower_.count_elsewhere();
   }
 }
@@ -79,7 +79,8 @@ std::optional<PlannedFetch> Director::begin_fetch() {
   return fetch;
 }
 
-void Director::end_fetch(bool begun) {
+void Director::end_fetch(bool begun, bool moved) {
+  end_block(/*as_planned=*/true, moved);  // a fetch that cannot begin yet begins later
   follower_.end_fetch(begun);
   if (begun) {
     add_fetch(fetch_);

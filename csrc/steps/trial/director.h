@@ -85,11 +85,11 @@ class Director final : public Observer, public VictimPlan, public Future {
   [[nodiscard]] std::optional<PlannedPlace> begin_block(Bytes size) override;
   [[nodiscard]] PlannedVictim victim_before_block() override;
   [[nodiscard]] Arrangement take_arrangement() override;
-  void end_block(bool as_planned) override;
+  void end_block(bool as_planned, bool moved) override;
   [[nodiscard]] bool copies() const override { return orders_.plan != nullptr; }
   [[nodiscard]] ValueId next_to_write() override { return forecast_.next_to_write(); }
   [[nodiscard]] std::optional<PlannedFetch> begin_fetch() override;
-  void end_fetch(bool begun) override;
+  void end_fetch(bool begun, bool moved) override;
   void on_fetch_ahead(ValueId value) override;
 
   // ---- Future ----
