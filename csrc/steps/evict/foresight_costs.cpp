@@ -162,11 +162,10 @@ void Foresight::set_aside(KnownStep& step) {
 }
 
 void Foresight::measure_policy(KnownStep& step) {
-  const double ops = op_cost();
-  if (settings_.recorded || ops <= 0) {
+  if (settings_.recorded || op_cost() <= 0) {
     return;
   }
-  step.in_budget.by_policy.add((step_cost() + search_cost()) / ops);
+  step.in_budget.by_policy.add(relative_cost());
   if (step.in_budget.aside && !step.in_work && step.in_budget.by_policy.enough() &&
       *step.in_budget.by_policy.median() > *step.in_use.costs.median()) {
     step.use_aside();
