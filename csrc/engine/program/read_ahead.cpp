@@ -103,7 +103,7 @@ void ReadAhead::read_planned(VictimPlan& plan) {
     const Bytes size = lineage_[fetch->value].size;
     const std::int64_t moves = context_.stats.moves;
     std::optional<BlockId> block = context_.allocate_at(fetch->place, size);
-    if (!block && mover_.can_clear(fetch->place, size)) {
+    if (!block) {
       block = mover_.clear_and_allocate(fetch->place, size);
     }
     if (block) {

@@ -204,11 +204,8 @@ std::vector<BlockId> Mover::in_the_way(const PoolRange& range, BlockId except) c
   return found;
 }
 
-bool Mover::can_clear(const PlannedPlace& place, Bytes size) const {
-  const PoolRange range{.begin = place.at, .end = place.at + size};
-  if (context_.shortfall(size) > Bytes(0) || range.end > pool_.capacity()) {
-    return false;
-  }
+// Whether the blocks in the range may move, and have at most a share of the budget.
+bool Mover::can_clear(const PoolRange& range) const {
   Bytes sum{0};
   const std::vector<BlockId> others = in_the_way(range, BlockId());
   return std::ranges::all_of(others, [&](BlockId other) {
@@ -220,8 +217,9 @@ bool Mover::can_clear(const PlannedPlace& place, Bytes size) const {
 std::optional<BlockId> Mover::clear_and_allocate(const PlannedPlace& place, Bytes size) {
   const Timer timer(context_.stats.move_ns);
   const PoolRange range{.begin = place.at, .end = place.at + size};
-  return clear(range, BlockId()) == Cleared::kYes ? context_.allocate_at(place, size)
-                                                  : std::nullopt;
+  const bool possible = context_.shortfall(size) <= Bytes(0) && range.end <= pool_.capacity() &&
+                        can_clear(range) && clear(range, BlockId()) == Cleared::kYes;
+  return possible ? context_.allocate_at(place, size) : std::nullopt;
 }
 
 // Moves blocks out of the range, except one. kNo: one of them stays. kRefused: a storage refused,

@@ -35,10 +35,8 @@ class Mover final : public Reclaimer {
   // Moves blocks to these places, as far as that is possible. Places do not overlap. Returns
   // whether more of it is possible when the copies under way have ended.
   bool arrange(std::span<const Move> moves);
-  // Whether the blocks at a planned place may be moved to allocate `size` bytes there: enough bytes
-  // are free, and the blocks have at most a share of the budget.
-  [[nodiscard]] bool can_clear(const PlannedPlace& place, Bytes size) const;
-  // Moves these blocks to other places and allocates. nullopt: there is no place for one of them.
+  // Moves the blocks at a planned place to other places, and allocates `size` bytes there. nullopt:
+  // bytes are short, or a block must not move, has no other place or exceeds a share of the budget.
   [[nodiscard]] std::optional<BlockId> clear_and_allocate(const PlannedPlace& place, Bytes size);
   // TestAids::shake: moves every movable block to another place, if there is room.
   void move_everything();
@@ -58,6 +56,7 @@ class Mover final : public Reclaimer {
     return {.begin = move.to, .end = move.to + pool_.size(move.block)};
   }
   [[nodiscard]] std::vector<BlockId> in_the_way(const PoolRange& range, BlockId except) const;
+  [[nodiscard]] bool can_clear(const PoolRange& range) const;
   enum class Cleared { kYes, kNo, kRefused };
   Cleared clear(const PoolRange& range, BlockId except);
   [[nodiscard]] std::optional<PoolOffset> free_outside(Bytes size, const PoolRange& range) const;

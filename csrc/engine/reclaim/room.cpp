@@ -115,7 +115,7 @@ std::optional<BlockId> Room::take_planned(Bytes size) {
     });
   }
   const std::int64_t moves = context_.stats.moves;
-  if (!block && mover_.can_clear(*place, size)) {
+  if (!block) {
     timed([&] { block = mover_.clear_and_allocate(*place, size); });
   }
   plan.end_block(block.has_value(), context_.stats.moves > moves);
