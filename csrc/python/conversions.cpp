@@ -84,6 +84,7 @@ py::dict dict_of(const Stats& stats) {
   RECOUP_FIELD(foreseen_steps);
   RECOUP_FIELD(eviction_lists);
   RECOUP_FIELD(given_up_lists);
+  RECOUP_FIELD(left_steps);
   RECOUP_FIELD(listed_evictions);
   RECOUP_FIELD(planned_blocks);
   RECOUP_FIELD(misplaced_blocks);

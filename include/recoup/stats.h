@@ -85,6 +85,7 @@ struct Stats {
   std::int64_t eviction_lists = 0;  // those of foreseen_steps that have an eviction list
   // Number of times that an eviction list was set aside because steps cost more with it.
   std::int64_t given_up_lists = 0;
+  std::int64_t left_steps = 0;        // steps that began as a list says, and then ran other ops
   std::int64_t listed_evictions = 0;  // evictions that an eviction list named
   std::int64_t planned_blocks = 0;    // allocations at the offset that a plan named
   std::int64_t misplaced_blocks = 0;  // other allocations in steps with planned offsets

@@ -148,6 +148,8 @@ class Stats:
     """Planned steps that have an eviction list."""
     given_up_lists: int
     """Number of times that an eviction list was set aside because steps cost more with it."""
+    left_steps: int
+    """Steps that began with the ops for which a list was made, and then ran others."""
     listed_evictions: int
     """Part of `evictions` that an eviction list had named."""
     planned_blocks: int
@@ -293,6 +295,7 @@ STATS_GROUPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "foreseen_steps",
             "eviction_lists",
             "given_up_lists",
+            "left_steps",
             "listed_evictions",
             "planned_blocks",
             "misplaced_blocks",

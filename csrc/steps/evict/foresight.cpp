@@ -50,6 +50,7 @@ void Foresight::follow() {
       writes_->begin(log(), engine_);
     }
   } else if (following_ != before) {
+    counts_.left_steps += followed_all_ ? 1 : 0;
     followed_all_ = false;
   }
   list_used_ |= following_ != nullptr && following_->evictions;
@@ -171,6 +172,7 @@ void Foresight::add_to(Stats& stats) const {
   stats.foreseen_steps += counts_.foreseen_steps;
   stats.eviction_lists += counts_.eviction_lists;
   stats.given_up_lists += counts_.given_up_lists;
+  stats.left_steps += counts_.left_steps;
   stats.listed_evictions += counts_.listed_evictions;
   stats.planned_blocks += counts_.planned_blocks;
   stats.misplaced_blocks += counts_.misplaced_blocks;
@@ -263,6 +265,8 @@ void Foresight::end_step() {
     last_ = 0;
     return;
   }
+  const bool ended_early = followed_all_ && following_->hash != hash;
+  counts_.left_steps += ended_early ? 1 : 0;
   const bool repeats = last_ == hash;
   KnownStep* step = find(hash);
   if (step != nullptr) {

@@ -228,8 +228,9 @@ def _plan_table(stats: Stats) -> str:
     rows = [
         ("steps planned", f"{stats.foreseen_steps:,}", ""),
         ("steps with a plan", f"{stats.eviction_lists:,}", ""),
-        ("plans abandoned", f"{stats.given_up_lists:,}", ""),
+        ("plans abandoned because they cost more", f"{stats.given_up_lists:,}", ""),
         ("steps that followed a plan", f"{stats.followed_steps:,}", ""),
+        ("steps that left a plan at another op", f"{stats.left_steps:,}", ""),
         ("evictions", f"{stats.listed_evictions:,}", ""),
         ("blocks at planned addresses", f"{stats.planned_blocks:,}", ""),
         ("blocks elsewhere", f"{stats.misplaced_blocks:,}", ""),

@@ -125,9 +125,11 @@ TEST(Foresight, LeavesADifferentStepToThePolicyAndResumes) {
     EXPECT_EQ(run.counts().foreseen_steps, 1);
     ASSERT_TRUE(run.step());
     EXPECT_EQ(run.counts().followed_steps, 1);
+    EXPECT_EQ(run.counts().left_steps, 0);
     if (!run.step(true)) {
       continue;
     }
+    EXPECT_EQ(run.counts().left_steps, 1);
     EXPECT_EQ(run.counts().followed_steps, 1);
     EXPECT_EQ(run.counts().foreseen_steps, 1);
     ASSERT_TRUE(run.step());
