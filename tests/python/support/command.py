@@ -24,7 +24,7 @@ PATIENCE = float(os.environ.get("RECOUP_TEST_PATIENCE", "1"))
 
 
 def cli(
-    *args: object, timeout: float = 120, python: str | None = None, **options: Any
+    *args: object, timeout: float = 600, python: str | None = None, **options: Any
 ) -> subprocess.CompletedProcess[str]:
     """Runs the command in a new process: of `python`, or of `sys.executable` (see warm_python)."""
     return subprocess.run(
