@@ -32,7 +32,7 @@ def shown_cases(table: str) -> list[str]:
 
 def test_the_command(tmp_path: Path) -> None:
     out, plot, page = tmp_path / "out.json", tmp_path / "out.svg", tmp_path / "out.md"
-    shown = cli(*ARGUMENTS, "--rounds", "1", "--out", out, timeout=600)
+    shown = cli(*ARGUMENTS, "--rounds", "1", "--out", out)
     assert shown.returncode == 0, shown.stderr
     found = read(out)
     rows = {(row["way"], row["fraction"]): row for row in found["rows"]}

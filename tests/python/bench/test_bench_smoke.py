@@ -71,7 +71,7 @@ def test_bench_smoke(tmp_path: Path) -> None:
     kept = interrupt_after_some(out)
     assert 0 < len(kept) < len(NETS) * len(POLICIES) * len(FRACTIONS)
 
-    shown = cli(*ARGUMENTS, "--out", out, timeout=600)
+    shown = cli(*ARGUMENTS, "--out", out)
     assert shown.returncode == 0, shown.stderr
     rows = rows_of(out)
     assert [row for row in rows if row in kept] == kept  # these did not run again
