@@ -18,6 +18,7 @@ from recoup.commands.compare.arguments import add_compare_command
 from recoup.commands.doctor.arguments import add_doctor_command
 from recoup.commands.exit_codes import INTERRUPTED
 from recoup.commands.glossary_command import add_glossary_command
+from recoup.commands.interrupts import plain_interrupts
 from recoup.commands.offline.layout_arguments import add_layout_command
 from recoup.commands.offline.order_arguments import add_order_command
 from recoup.commands.parser import CommandParser
@@ -42,11 +43,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     if words[0] != "run" and isinstance(sys.stdout, io.TextIOWrapper):
         # Names of files may have bytes that are no text.
         sys.stdout.reconfigure(errors="backslashreplace")
+    code: int
+    if words[0] == "run":
+        code = options.command(options)
+        return code
     try:
-        code: int = options.command(options)
+        with plain_interrupts():
+            code = options.command(options)
     except KeyboardInterrupt:
-        if words[0] == "run":
-            raise
         _end_interrupted(words[0])
     return code
 

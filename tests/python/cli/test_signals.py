@@ -145,6 +145,27 @@ def test_ctrl_c_ends_simulations(tmp_path: Path) -> None:
     assert (process.returncode, output) == (130, "recoup simulate: interrupted\n")
 
 
+INTERRUPTED_WHILE_IT_LOCKS = """
+import sys, threading
+from recoup.commands import cli, policies_command
+from recoup.commands.bench import small
+def interrupted(*_, **__):
+    lock = threading.Lock()
+    with lock:
+        lock.release()
+        raise KeyboardInterrupt  # and then a RuntimeError: release unlocked lock
+policies_command.policies = small.run = interrupted
+sys.exit(cli.main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("command", ["policies", "bench"])
+def test_an_interrupt_that_breaks_a_lock_is_an_interrupt(command: str) -> None:
+    process = [sys.executable, "-c", INTERRUPTED_WHILE_IT_LOCKS, command]
+    result = subprocess.run(process, capture_output=True, text=True)
+    assert (result.returncode, result.stderr) == (130, f"recoup {command}: interrupted\n")
+
+
 # ---- recoup run: SIGTERM writes the files, unless the program has a handler ----
 
 RUN = ["run", "--budget", "64MiB", "--report", "run.json", "--trace", "run.rtrace", "program.py"]

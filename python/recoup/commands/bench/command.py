@@ -7,12 +7,14 @@ from recoup.bench.rounds import BitsDifferError
 from recoup.commands.bench import real as real_bench
 from recoup.commands.bench import small as small_bench
 from recoup.commands.exit_codes import INTERRUPTED
+from recoup.commands.interrupts import plain_interrupts
 
 
 def run(options: argparse.Namespace) -> int:
     """Runs the cases and writes the files. Returns the exit code."""
     try:
-        (real_bench if options.size == "real" else small_bench).run(options)
+        with plain_interrupts():
+            (real_bench if options.size == "real" else small_bench).run(options)
     except (OSError, RuntimeError, ValueError, BitsDifferError) as error:
         options.fail(str(error))
     except KeyboardInterrupt:
