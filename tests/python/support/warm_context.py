@@ -9,6 +9,11 @@ import resource
 # Variables that no module reads before recoup is loaded.
 _LATE = ("PYTEST_", "RECOUP_")
 _LATE_NAMES = {"_", "COLUMNS", "HOME", "LINES", "OLDPWD", "PWD", "SHLVL", "TMPDIR"}
+# Variables that only programs of tests read. With others, a new Python starts, which takes longer.
+_OF_PROGRAMS = {
+    *("AGAIN", "ARRAY", "DATA", "HALVES", "HOOK", "MORE", "NOISE"),
+    *("RATE", "RUN", "SCALE", "SEED", "STEPS", "SWAP", "TWICE"),
+}
 _STATUS = ("Umask", "Uid", "Gid", "Seccomp", "NoNewPrivs", "SigBlk", "SigIgn", "Cpus_allowed")
 
 
@@ -27,6 +32,6 @@ def context() -> dict[str, object]:
             found[name] = list(limits)
     found["session"] = [os.getsid(0), os.getpgid(0), os.nice(0)]
     for name, text in os.environ.items():
-        if not name.startswith(_LATE) and name not in _LATE_NAMES:
+        if not name.startswith(_LATE) and name not in _LATE_NAMES | _OF_PROGRAMS:
             found[f"variable {name}"] = text
     return found

@@ -30,7 +30,8 @@ _HERE = Path(__file__).parent
 class _Servers:
     """The server of this process, and the folder of its socket and of the `python`."""
 
-    def __init__(self) -> None:
+    def __init__(self, modules: tuple[str, ...]) -> None:
+        self._modules = modules
         self._folder = Path(tempfile.mkdtemp(prefix="warm-python-"))
         self._address = str(self._folder / "socket")
         self.python = self._folder / "python"
@@ -49,7 +50,7 @@ class _Servers:
         self._context = context()
         worker = str(_HERE / "warm_server.py")
         started = subprocess.run(
-            [REAL, worker, self._address, str(os.getpid()), str(self.python)],
+            [REAL, worker, self._address, str(os.getpid()), str(self.python), *self._modules],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             check=True,
@@ -77,9 +78,12 @@ class _Servers:
 _servers: list[_Servers] = []
 
 
-def install() -> None:
-    """Call it once in a process, before it starts others."""
-    _servers.append(_Servers())
+def install(*modules: str) -> None:
+    """Call it once in a process, before it starts others.
+
+    modules: names of modules that the new processes have loaded, in addition to PyTorch.
+    """
+    _servers.append(_Servers(modules))
     sys.executable = str(_servers[0].python)
     atexit.register(_servers[0].remove)
 

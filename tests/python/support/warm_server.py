@@ -1,11 +1,12 @@
 """A process that has loaded PyTorch, and forks for each program that the `python` asks it to run.
 
-warm_server.py ADDRESS PARENT PYTHON
+warm_server.py ADDRESS PARENT PYTHON [MODULE]...
 """
 
 import atexit
 import builtins
 import gc
+import importlib
 import importlib.machinery
 import json
 import os
@@ -20,14 +21,14 @@ from typing import Any
 from warm_context import context
 
 
-def serve(address: str, parent: int, python: str) -> None:
+def serve(address: str, parent: int, python: str, modules: list[str]) -> None:
     """Serves in a child, whose number it prints, and returns.
 
     The child ends when the process `parent`, which started it, has ended. `python` is the
-    `sys.executable` of the programs.
+    `sys.executable` of the programs. It loads PyTorch and then the other modules.
     """
-    import torch  # noqa: F401
-
+    for module in ("torch", *modules):
+        importlib.import_module(module)
     own = context()
     listening = socket.socket(socket.AF_UNIX)
     listening.bind(address)
@@ -150,4 +151,4 @@ def _end_with(error: BaseException) -> None:
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1], int(sys.argv[2]), sys.argv[3])
+    serve(sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4:])

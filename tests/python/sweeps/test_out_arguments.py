@@ -1,9 +1,12 @@
 """An op replaces all of its `out` without reading it: recoup counts no earlier content as read."""
 
 import itertools
+import random
 import warnings
+from collections.abc import Iterable
 from typing import Any
 
+import pytest
 import torch
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -68,10 +71,11 @@ class IntoTwo(TorchDispatchMode):
             self.wrong[str(func)] = str(shapes)
 
 
-def test_results_do_not_depend_on_what_out_held() -> None:
+def compared(ops: Iterable[Any]) -> set[str]:
+    """The ops whose results are equal. Others fail the test."""
     warnings.simplefilter("ignore")
     mode = IntoTwo()
-    for op in op_db:
+    for op in ops:
         if not op.supports_out:
             continue
         for dtype in dtypes_of(op):
@@ -86,4 +90,13 @@ def test_results_do_not_depend_on_what_out_held() -> None:
                 except Exception:
                     continue
     assert mode.wrong == {}
-    assert len(mode.compared) > 250, len(mode.compared)
+    return mode.compared
+
+
+def test_results_of_some_ops_do_not_depend_on_what_out_held() -> None:
+    assert len(compared(random.Random(SEED).sample(op_db, len(op_db) // 5))) > 60
+
+
+@pytest.mark.slow
+def test_results_do_not_depend_on_what_out_held() -> None:
+    assert len(compared(op_db)) > 250

@@ -61,9 +61,11 @@ def is_known(name: str) -> bool:
 
 
 def test_no_other_op_with_indices_depends_on_the_order_of_threads() -> None:
-    found, tried = sweep("--indexed", "--samples", "3", "--calls", "1", "--repeat", "8")
+    few = ("--samples", "3", "--calls", "1", "--repeat", "8", "--one-in", "4")
+    found, tried = sweep("--indexed", *few)
     assert [name for name in found if not is_known(name)] == [], found
-    assert len(tried) > 60, tried
+    assert found or len(os.sched_getaffinity(0)) == 1  # known ones differ if threads run at a time
+    assert len(tried) > 30, tried
 
 
 @pytest.mark.slow
