@@ -17,18 +17,17 @@ are seconds of a step:
 
 import argparse
 import tempfile
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from measure import SEED, add_json, find, parser_of, write_result
+from measure import SEED, add_json, find, later_half, parser_of, per_step, write_result
 
 import recoup
 from recoup.bench.harness.tables import print_markdown
 from recoup.bench.nets import Net
-from recoup.bench.trial import record, run_steps
+from recoup.bench.trial import record
 from recoup.offline.trace_steps import first_steps
 
 COUNTERS = (
@@ -50,28 +49,11 @@ class Steps:
     """Counters of the engine for a step."""
 
 
-def difference(early: recoup.Stats, late: recoup.Stats, steps: int) -> dict[str, float]:
-    return {name: (getattr(late, name) - getattr(early, name)) / steps for name in COUNTERS}
-
-
-def watched(net: Net, steps: int, run: recoup.Run) -> Steps:
-    """Trains the net, and returns the time and the counters of the later half of the steps."""
-    first = steps // 2
-
-    def before(step: int) -> None:
-        nonlocal early, start
-        if step == first:
-            early, start = run.stats(), time.perf_counter()
-
-    early, start = run.stats(), time.perf_counter()
-    run_steps(net, steps, SEED, before=before)
-    seconds = (time.perf_counter() - start) / (steps - first)
-    return Steps(first, steps - first, seconds, difference(early, run.stats(), steps - first))
-
-
 def live(net: Net, steps: int, budget: int, spill: str | None, path: Path) -> Steps:
+    first = steps // 2
     with recoup.budget(budget, spill=spill, trace=path) as run:
-        return watched(net, steps, run)
+        _, seconds, counted = later_half(net, steps, run, COUNTERS)
+    return Steps(first, steps - first, seconds, counted)
 
 
 def simulated(path: Path, budget: int, spill: str | None, steps: Steps) -> dict[str, float]:
@@ -88,7 +70,7 @@ def simulated(path: Path, budget: int, spill: str | None, steps: Steps) -> dict[
         )
         for count in (steps.first, steps.first + steps.count)
     )
-    found = difference(early.stats, late.stats, steps.count)
+    found = per_step(early.stats, late.stats, steps.count, COUNTERS)
     for name in ("plain_cost_ns", "replay_cost_ns", "spill_cost_ns"):
         found[name] = (getattr(late, name) - getattr(early, name)) / steps.count
     return found

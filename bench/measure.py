@@ -5,6 +5,7 @@ The turns, processes and tables of measurements are in `recoup.bench.harness`.
 
 import argparse
 import sys
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,32 @@ def recorded(program: Program, steps: int, path: Path) -> recoup.Trace:
     with recoup.trace(path):
         program(steps)
     return recoup.Trace.read(path)
+
+
+def per_step(
+    early: recoup.Stats, late: recoup.Stats, steps: int, counters: Iterable[str]
+) -> dict[str, float]:
+    """How much the named counters have grown, for each of the steps in between."""
+    return {name: (getattr(late, name) - getattr(early, name)) / steps for name in counters}
+
+
+def later_half(
+    net: Net, steps: int, run: recoup.Run, counters: Iterable[str]
+) -> tuple[Trained, float, dict[str, float]]:
+    """Trains a net in a budget. Returns the training, and for a step of the later half its time in
+    seconds and the named counters of `recoup.Stats`."""
+    first = steps // 2
+    early, start = run.stats(), time.perf_counter()
+
+    def before(step: int) -> None:
+        nonlocal early, start
+        if step == first:
+            early, start = run.stats(), time.perf_counter()
+
+    trained = run_steps(net, steps, SEED, before=before)
+    seconds, late = time.perf_counter() - start, run.stats()
+    count = steps - first
+    return trained, seconds / count, per_step(early, late, count, counters)
 
 
 # --- results -------------------------------------------------------------------------------------

@@ -14,8 +14,8 @@ floors     The least budget that works, without a tier and with one, compared wi
 overheads  Costs of replays and copies over those of the program's own ops, in fractions of the
            unbudgeted peak: without a tier under `planned` and `recoup`, and with two tiers. One has
            0.8 GB/s each way, the other ten times the rate at which the last step makes the values
-           that it keeps for its backward pass. `planned` makes no lists with a tier. A copy takes
-           100 us in addition to the time of its bytes, or the value of --request.
+           that it keeps for its backward pass. A copy takes 100 us in addition to the time of its
+           bytes, or the value of --request.
 
 policies   The same with the faster of these tiers, under `recoup` and other rules: least recently
            used values spilled, and the rules of TFLMS and Capuchin, which know the future.

@@ -35,6 +35,7 @@ A TRACE is a file of `recoup run --trace`, or a log of the DTR authors.
 import argparse
 import dataclasses
 import math
+import statistics
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -105,8 +106,8 @@ def least(trace: recoup.Trace, peak: int, variant: str) -> int:
 
 
 def geometric_mean(values: Iterable[float]) -> float:
-    logs = [math.log(value) for value in values]
-    return math.exp(sum(logs) / len(logs)) if logs else math.nan
+    known = list(values)
+    return statistics.geometric_mean(known) if known else math.nan
 
 
 def compare_policies(args: argparse.Namespace) -> None:

@@ -32,6 +32,7 @@ import argparse
 import math
 import os
 import random
+import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -349,7 +350,7 @@ def dtr_row(cell: GoldenCell, result: Simulation) -> dict[str, Any]:
 
 def print_summary(rows: list[dict[str, Any]]) -> None:
     both = [row["over_golden"] for row in rows if row["over_golden"] is not None]
-    mean = math.exp(sum(map(math.log, both)) / len(both))
+    mean = statistics.geometric_mean(both)
     lost = [row for row in rows if row["golden_status"] == "ok" and row["time_ratio"] is None]
     won = [
         row

@@ -27,6 +27,8 @@ constexpr double kGoodEnough = 1.03;
 constexpr int kMoreBudgets = 2;
 // Limit of a search for a layout: its nodes times its items. About 0.1 seconds.
 constexpr std::int64_t kMostWork = 12'000'000;
+// Limit of its nodes for each item, so that short steps are planned fast.
+constexpr std::int64_t kMostNodesPerItem = 50;
 
 // The number of blocks that are taken when the step begins.
 std::size_t number_before(const TrialBlocks& trial) {
@@ -192,9 +194,10 @@ std::optional<BlockPlanner::Found> BlockPlanner::place_early(const Run& lazy,
 
 std::optional<BlockPlanner::Found> BlockPlanner::place_run(const Run& run, Nanoseconds most) {
   const StepBlocks blocks = blocks_of(trial_.step(), run.blocks);
-  const auto lives = std::ssize(blocks.lives);
+  const auto items = std::max<std::int64_t>(std::ssize(blocks.lives), 1);
+  const std::int64_t nodes = std::min(kMostNodesPerItem * items, kMostWork / items);
   const std::optional<std::vector<PlannedPlace>> places =
-      lay_out(blocks, kMostWork / std::max<std::int64_t>(lives, 1), [this] { check(); });
+      lay_out(blocks, nodes, [this] { check(); });
   if (!places) {
     return std::nullopt;
   }

@@ -184,6 +184,9 @@ void Foresight::add_to(Stats& stats) const {
 
 void Foresight::on_step(std::string_view name) {
   Observers::on_step(name);
+  if (is_empty() && engine_.budget() == budget_) {
+    return;
+  }
   if (overlaps()) {  // on another thread
     drop_step();
   }

@@ -194,6 +194,9 @@ void NextUsePredictor::on_step(std::string_view /*name*/) {
         shortest_marked_ == 0 ? ops_since_mark_ : std::min(shortest_marked_, ops_since_mark_);
   }
   ops_since_mark_ = 0;
+  if (is_empty()) {
+    return;
+  }
   end_step();
   load_.end_step(engine_.counters());
   begin_step();

@@ -59,6 +59,9 @@ class StepTracker : public Observers {
     running_.reset();
     given_up_ = overlaps();
   }
+  // Whether the step has no ops yet. A mark that ends it is ignored: a program that marks its steps
+  // may do so right after the optimizer's step, which is a mark already.
+  [[nodiscard]] bool is_empty() const { return !given_up_ && !running_ && log_.op_count() == 0; }
   void give_up() { given_up_ = true; }
   [[nodiscard]] bool given_up() const { return given_up_; }
   // Whether the step can have the op that is about to begin. If not, it must be given up.

@@ -71,7 +71,7 @@ TEST(Foresight, AStepCostsWhatWasPlanned) {
   int equal = 0;
   int placed = 0;
   int followed = 0;
-  for (std::uint64_t seed = 300; seed < 300 + seeds(300); ++seed) {
+  for (std::uint64_t seed = 300; seed < 300 + seeds(120); ++seed) {
     Foreseen run(seed, step_options(budget_of(seed)), nullptr, false,
                  StepProgram::Keep::kGradients);
     for (int i = 0; i < 6 && run.counts().followed_steps == 0 && run.step(); ++i) {
@@ -92,8 +92,8 @@ TEST(Foresight, AStepCostsWhatWasPlanned) {
     }
   }
   EXPECT_GT(placed, followed / 4);
-  EXPECT_GT(followed, seeds(40, 8));
-  EXPECT_GE(equal + 2, followed);
+  EXPECT_GT(followed, seeds(16, 3));
+  EXPECT_GE(equal + 1, followed);
 }
 
 TEST(Foresight, KeepsTheBudget) {

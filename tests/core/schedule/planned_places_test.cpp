@@ -183,6 +183,30 @@ TEST(PlannedPlaces, BlocksInTheWayAreMoved) {
   EXPECT_LT(misplaced, planned / 3);  // large blocks, and those that an op uses, stay
 }
 
+// A program may mark the end of a step twice.
+TEST(PlannedPlaces, AnEmptyStepIsIgnored) {
+  int found = 0;
+  for (std::uint64_t seed = 0; seed < static_cast<std::uint64_t>(seeds(80)); ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    Foreseen once(seed, step_options(budget_of(seed)));
+    Foreseen twice(seed, step_options(budget_of(seed)));
+    once.program().set_cost_factor(1000);
+    twice.program().set_cost_factor(1000);
+    int steps = 0;
+    for (; steps < 6 && once.step() && twice.step(); ++steps) {
+      twice.end_step();
+    }
+    if (steps < 6) {
+      continue;  // the budget is too small
+    }
+    EXPECT_EQ(once.counts().planned_blocks, twice.counts().planned_blocks);
+    EXPECT_EQ(once.counts().foreseen_steps, twice.counts().foreseen_steps);
+    EXPECT_EQ(once.counts().moves, twice.counts().moves);
+    found += once.counts().planned_blocks > 0 ? 1 : 0;
+  }
+  EXPECT_GT(found, seeds(16));
+}
+
 // Evictions of a plan with addresses are made where it says, so a larger budget ends it.
 TEST(PlannedPlaces, ALargerBudgetEndsThePlan) {
   const int found = count_placed(seeds(80), [](Foreseen& run) {

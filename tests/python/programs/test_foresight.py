@@ -98,6 +98,33 @@ def test_with_planned_addresses_nothing_moves_and_nothing_is_searched(
         assert getattr(simulated.stats, name) == getattr(run.stats, name), name
 
 
+def planned_blocks(budget: int, *, marks: bool) -> tuple[int, int]:
+    """Trains a small net in a budget: the numbers of planned blocks and of steps with a plan.
+
+    marks: marks each step, which the optimizer's step has already ended.
+    """
+    torch.manual_seed(0)
+    options = recoup.Options(planning="wait", cost_model="bytes")
+    with recoup.budget(budget, policy="planned", options=options) as run:
+        layers = [torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Tanh()) for _ in range(8)]
+        net = torch.nn.Sequential(*layers)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        for _ in range(8):
+            net(torch.randn(512, 64)).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            if marks:
+                run.mark_step("step")
+    stats = run.stats()
+    return stats.planned_blocks, stats.followed_steps
+
+
+def test_a_mark_after_the_optimizers_step_changes_no_plan() -> None:
+    marked, unmarked = (planned_blocks(1_800_000, marks=marks) for marks in (True, False))
+    assert marked == unmarked
+    assert min(marked) > 0
+
+
 @pytest.mark.usefixtures("usual_threads")
 @pytest.mark.parametrize(("name", "fraction", "threads"), [("char_gpt", 0.4, 1), ("bert", 0.4, 2)])
 def test_with_a_tier_copies_are_planned_and_change_no_bit(
