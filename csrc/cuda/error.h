@@ -12,11 +12,11 @@ class CudaError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// For a program that captures a CUDA graph within a budget.
+// For a program that captures a CUDA graph within a budget, without recoup's knowledge.
 inline std::string no_capture_in_budget(const std::string& device) {
   return "recoup: a CUDA graph is being captured inside a budget on " + device +
-         "; its kernels would use addresses of tensors that may move. Capture it before or after "
-         "the scope";
+         "; its kernels would use addresses of tensors that may move. Capture it with "
+         "torch.cuda.graph, or before or after the scope";
 }
 
 // For a program that fills a memory pool within a budget.

@@ -32,6 +32,8 @@ class Scope {
   [[nodiscard]] virtual Bytes used() const = 0;
   // Its memory if the scope has ended and cannot be resumed.
   [[nodiscard]] virtual std::optional<OutsideSegment> left_segment() const { return std::nullopt; }
+  // Whether it has prepared itself for the capture of a CUDA graph that is under way.
+  [[nodiscard]] virtual bool capturing() const = 0;
   virtual void free(void* memory) = 0;
   virtual void record_stream(void* memory, Stream stream) = 0;
 };

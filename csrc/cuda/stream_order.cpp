@@ -50,7 +50,7 @@ void StreamOrder::wait_for(const Work& work, Stream stream) {
   }
   // An event recorded during a capture is a part of the graph, and so is every stream that waits
   // for it.
-  if (runtime_.capturing(work.stream) || runtime_.capturing(stream)) {
+  if (runtime_.capturing(work.stream) != runtime_.capturing(stream)) {
     throw CudaError(
         "memory is passed between two streams while one of them is being captured into a CUDA "
         "graph, and recoup cannot order them: capture outside the budget, with separate memory");

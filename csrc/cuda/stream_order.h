@@ -36,9 +36,10 @@ struct Range {
   Bytes size;
 };
 
-// Every method with a stream throws CudaError if the driver fails, or if a stream that must wait or
-// be waited for is being captured. Then it has changed nothing and may be called again. Streams
-// must outlive the order: PyTorch's own streams do, but an ExternalStream may not.
+// Every method with a stream throws CudaError if the driver fails, or if only one of the stream
+// that must wait and the one that it must wait for is being captured. Then it has changed nothing
+// and may be called again. Streams must outlive the order: PyTorch's own streams do, but an
+// ExternalStream may not.
 class StreamOrder {
  public:
   // The runtime must outlive it.
@@ -68,6 +69,13 @@ class StreamOrder {
   // Later work of `stream` runs after the copy.
   void wait_for_copy(Stream copy_stream, std::int64_t number, Stream stream) {
     wait_for({.stream = copy_stream, .number = number}, stream);
+  }
+
+  // All work of all streams so far is done, and the host has waited for it. `next`: the stream that
+  // uses the arena next.
+  void restart(Stream next) {
+    ranges_.clear();
+    streams_ = {next};
   }
 
   // All streams so far, in the order of first use.

@@ -50,6 +50,8 @@ std::string_view text_of(NoReplay why) {
       return "an exit of the scope restored it";
     case NoReplay::kFailedOp:
       return "an op that failed may have written it";
+    case NoReplay::kGraph:
+      return "a CUDA graph writes it";
   }
   return {};
 }

@@ -30,6 +30,7 @@ enum class NoReplay : std::uint8_t {
   kInParts,        // an op on lists ran in parts
   kExit,           // an exit of the scope restored it
   kFailedOp,       // an op that failed may have written it
+  kGraph,          // a CUDA graph writes it
 };
 
 // A clause for a report; empty for kNone.

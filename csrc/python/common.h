@@ -69,6 +69,7 @@ void bind_compiled(py::module_& module);
 void bind_attribution(py::module_& module);
 void bind_scripts(py::module_& module);
 void bind_collectives(py::module_& module);
+void bind_graphs(py::module_& module);
 // Adds to the class of budgets.
 void bind_share(py::class_<Budget>& budget);
 

@@ -344,4 +344,5 @@ PYBIND11_MODULE(_C, module) {
   recoup::bind_attribution(module);
   recoup::bind_scripts(module);
   recoup::bind_collectives(module);
+  recoup::bind_graphs(module);
 }

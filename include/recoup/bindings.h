@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -113,6 +114,40 @@ class RECOUP_API Shown {
   StorageId storage_;
   std::uint64_t birth_ = 0;
 };
+
+// A CUDA graph that is captured within a budget: Note [Captured graphs] in captured_graph.cpp.
+// Functions that throw for lack of room throw c10::OutOfMemoryError.
+class RECOUP_API CapturedGraph {
+ public:
+  // Call it before the capture, with the stream that will be captured as the current one. Returns
+  // null if no budget on this GPU gets the calling thread's requests. Throws for lack of room, and
+  // std::runtime_error if the budget's options exclude captures, or if a capture is under way.
+  [[nodiscard]] static std::unique_ptr<CapturedGraph> begin(int device);
+  // Releases the graph's memory.
+  ~CapturedGraph();
+  CapturedGraph(const CapturedGraph&) = delete;
+  CapturedGraph& operator=(const CapturedGraph&) = delete;
+
+  // Call it within the capture, as its last action. Throws for lack of room; end the capture then.
+  void close();
+  // Call it when the capture has ended. `captured`: whether there is a graph, which then owns the
+  // memory that it uses.
+  void end(bool captured);
+  // Call it before each launch of the graph, on the stream of the launch. Throws for lack of room,
+  // and std::runtime_error if there is no graph, or if a tensor that it uses has got other memory.
+  void replay();
+  // The graph is gone: its memory is free again. Has no effect the second time.
+  void release();
+
+ private:
+  struct Parts;
+  explicit CapturedGraph(std::unique_ptr<Parts> parts);
+  std::unique_ptr<Parts> parts_;
+};
+
+// Call it before each launch of a graph that was captured without an object of this class. Throws
+// for lack of room in a budget on a GPU.
+RECOUP_API void launch_graph_from_outside();
 
 // Charges the CPU's budget, if a scope is entered, for bytes that are about to be allocated outside
 // its pool, and makes room for them. Release it after the allocation, and charge the tensor

@@ -92,6 +92,26 @@ def alias_of(storage: torch.UntypedStorage) -> torch.Tensor: ...
 def set_rule(tensor: torch.Tensor, rule: int) -> None: ...
 def const_address(tensor: torch.Tensor) -> int: ...
 def charge(tensor: torch.Tensor) -> None: ...
+
+@final
+class CapturedGraph:
+    """A CUDA graph that is captured within a budget."""
+
+    def close(self) -> None:
+        """To be called within the capture, as its last action."""
+    def end(self, captured: bool) -> None:
+        """To be called after the capture. captured: whether there is a graph."""
+    def replay(self) -> None:
+        """To be called before each launch, on its stream."""
+    def release(self) -> None:
+        """The graph is gone."""
+
+def launch_graph_from_outside() -> None:
+    """To be called before a launch of a graph that was captured outside of a budget."""
+
+def begin_capture(device: int) -> CapturedGraph | None:
+    """To be called before a capture. None: no budget on the GPU gets this thread's requests."""
+
 def waited(work: Any) -> None:
     """Says that `work` has been waited for: no thread uses its collective's tensors any more."""
 

@@ -16,6 +16,7 @@ from recoup._patching import (
     collectives,
     compiled,
     entry_points,
+    graphs,
     higher_order,
     module_names,
     observers,
@@ -475,6 +476,7 @@ _PATCHES = (
     compiled.PATCHES,
     collectives.PATCHES,
     collectives.LATE_PATCHES,
+    graphs.PATCHES,
     threads.PATCHES,
 )
 

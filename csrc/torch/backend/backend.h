@@ -10,8 +10,10 @@
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <vector>
 
+#include "csrc/base/address_map.h"
 #include "csrc/cuda/outside_segment.h"
 #include "csrc/cuda/runtime.h"
 #include "csrc/engine/base/footprint.h"
@@ -165,6 +167,15 @@ class Backend {
   virtual void read_external(void* /*memory*/, Bytes /*size*/) {}
   // The host waits for all streams of the scope: after it, no record tells which stream used what.
   virtual void wait_for_all() noexcept {}
+  // ---- captures: Note [Captured graphs] in captures.h ----
+  // The host waits for all work of the device. The calling thread's stream is captured next; its
+  // work may become a part of the graph from now on, and its ops are not timed.
+  virtual void begin_capture() { throw std::logic_error("a device without streams has no graphs"); }
+  // Whether the stream is being captured since begin_capture.
+  [[nodiscard]] virtual bool in_capture(cuda::Stream /*stream*/) const { return false; }
+  // The capture has ended. The host waits again. Returns the ranges of memory that ops and moves
+  // have accessed since begin_capture, in the order of addresses.
+  [[nodiscard]] virtual std::vector<AddressRange> end_capture() { return {}; }
   // The times of ops, which become known later; null without Capabilities::streams.
   [[nodiscard]] virtual OpTimes* times() { return nullptr; }
 

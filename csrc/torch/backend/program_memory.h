@@ -23,6 +23,8 @@ class ProgramMemory {
   virtual void free(void* pointer) = 0;
   // Work on the stream uses the memory, which `allocate` has returned.
   virtual void record_stream(void* pointer, cuda::Stream stream) = 0;
+  // Whether the session has prepared itself for the capture of a CUDA graph that is under way.
+  [[nodiscard]] virtual bool capturing() const = 0;
   // Bytes of the pool that are in use, and that have physical memory. Both may be slightly out of
   // date, and are known only for a backend with Capabilities::reports_use.
   [[nodiscard]] virtual Bytes used() const = 0;

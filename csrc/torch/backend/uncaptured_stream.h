@@ -11,11 +11,12 @@
 namespace recoup::detail {
 
 // Note [Captures in kernels]
-// In a scope no stream may be captured into a CUDA graph. Backend::require_ready checks the stream
-// of an op, and the allocator checks the stream of each request. A kernel of PyTorch's own begins
-// no capture. So the allocator does not check again while such a kernel requests memory on the
-// stream of its op, and does not look up the budget of the device, since that is the op's. Other
-// kernels may begin a capture: those of custom ops and of compiled graphs.
+// In a scope no stream may be captured into a CUDA graph, except as Note [Captured graphs] says.
+// Backend::require_ready checks the stream of an op, and the allocator checks the stream of each
+// request. A kernel of PyTorch's own begins no capture. So the allocator does not check again while
+// such a kernel requests memory on the stream of its op, and does not look up the budget of the
+// device, since that is the op's. Other kernels may begin a capture: those of custom ops and of
+// compiled graphs.
 class UncapturedStream {
  public:
   struct Known {

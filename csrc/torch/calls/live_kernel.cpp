@@ -171,6 +171,10 @@ void LiveKernel::run_kernel() {
     throw;
   }
   cost_ = TickClock::between(start, TickClock::now());
+  if (draw && session_.memory().capturing() && !draw->has_advanced()) {
+    why_ = NoReplay::kDraw;  // in older versions the offset is not that within the graph
+    random_ = nullptr;
+  }
 }
 
 // Note [Caught errors]
@@ -202,7 +206,7 @@ void LiveKernel::run_without_failure() {
 void LiveKernel::keep_draw(std::optional<Draw>& draw) {
   const auto generator = repeatable_generator(call_.traits, call_.keys, session_.device(),
                                               call_.stack, call_.argument_count);
-  if (!generator) {
+  if (!generator || (session_.memory().capturing() && !may_draw_in_capture(*generator))) {
     why_ = NoReplay::kDraw;
     random_ = nullptr;
     return;

@@ -16,7 +16,7 @@ void OpTiming::begin(OpTimes& times, Engine& engine, const OpTraits& traits,
     count(Bytes(static_cast<std::int64_t>(impl_of(operand).nbytes())));
   }
   kind_of_operands_ = kind_;
-  if (engine.options().cost_model == CostModel::kMeasured) {
+  if (engine.options().cost_model == CostModel::kMeasured && !times.paused()) {
     times.resolve_now_and_then(engine);
     if (times.in_sample(kind_of_operands_) || must_know) {
       begun_ = times.begin_op();

@@ -1,5 +1,6 @@
 #include "csrc/torch/compat/generators.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
 
 #include <thread>
@@ -67,6 +68,38 @@ bool equal(const at::mt19937_data_pod& a, const at::mt19937_data_pod& b) {
          a.state_ == b.state_;
 }
 
+// Functions of CUDAGeneratorImpl, which a library built without CUDA cannot link. While a graph is
+// captured they access the offset within the graph; get_offset and set_offset throw then. They keep
+// the dropout state of cuDNN, which set_offset discards. Null: not found.
+struct CudaOffset {
+  std::uint64_t (*get)(const void* generator) = nullptr;
+  void (*set)(void* generator, std::uint64_t offset) = nullptr;
+  [[nodiscard]] bool found() const { return get != nullptr && set != nullptr; }
+};
+
+const CudaOffset& cuda_offset() {
+  static const CudaOffset functions = [] {
+    CudaOffset found;
+    if (void* const library = dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_NOLOAD)) {
+      found.get = reinterpret_cast<decltype(found.get)>(
+          dlsym(library, "_ZNK2at17CUDAGeneratorImpl24philox_offset_per_threadEv"));
+      found.set = reinterpret_cast<decltype(found.set)>(
+          dlsym(library, "_ZN2at17CUDAGeneratorImpl28set_philox_offset_per_threadEm"));
+    }
+    return found;
+  }();
+  return functions;
+}
+
+bool has_cuda_offset(const at::Generator& generator) {
+  return generator.device().is_cuda() && cuda_offset().found();
+}
+
+std::uint64_t offset_of(const at::Generator& generator) {
+  return has_cuda_offset(generator) ? cuda_offset().get(generator.unsafeGetGeneratorImpl())
+                                    : generator.get_offset();
+}
+
 // Called with the generator's lock held. The last state of the default generator is kept, so that
 // equal states are stored once.
 GeneratorState save(const at::Generator& generator) {
@@ -95,7 +128,7 @@ SavedGenerator::SavedGenerator(const at::Generator& generator) {
             .next_float = impl->next_float_normal_sample(),
             .next_double = impl->next_double_normal_sample()};
   } else {
-    counter_ = {generator.current_seed(), generator.get_offset()};
+    counter_ = {generator.current_seed(), offset_of(generator)};
   }
 }
 
@@ -108,8 +141,14 @@ void SavedGenerator::put_into(at::Generator& generator) const {
     impl->set_next_double_normal_sample(cpu_->next_double);
     return;
   }
-  generator.set_current_seed(counter_[0]);  // first: it sets the offset to 0
-  generator.set_offset(counter_[1]);
+  if (generator.current_seed() != counter_[0]) {  // it cannot be set while a graph is captured
+    generator.set_current_seed(counter_[0]);      // first: it sets the offset to 0
+  }
+  if (has_cuda_offset(generator)) {
+    cuda_offset().set(generator.unsafeGetGeneratorImpl(), counter_[1]);
+  } else {
+    generator.set_offset(counter_[1]);
+  }
 }
 
 bool operator==(const SavedGenerator& a, const SavedGenerator& b) {
@@ -119,6 +158,8 @@ bool operator==(const SavedGenerator& a, const SavedGenerator& b) {
   return a.cpu_->next_float == b.cpu_->next_float && a.cpu_->next_double == b.cpu_->next_double &&
          equal(a.cpu_->engine.data(), b.cpu_->engine.data());
 }
+
+bool may_draw_in_capture(const at::Generator& generator) { return has_cuda_offset(generator); }
 
 std::optional<at::Generator> generator_of(c10::ArrayRef<c10::IValue> arguments,
                                           at::Generator default_generator) {
@@ -171,6 +212,11 @@ Draw::~Draw() {
   if (copy_.defined()) {
     SavedGenerator(copy_).put_into(generator_);
   }
+}
+
+bool Draw::has_advanced() {
+  const GeneratorLock lock(generator_);
+  return !(SavedGenerator(generator_) == *before_);
 }
 
 void Draw::undo() {

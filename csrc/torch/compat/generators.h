@@ -70,6 +70,9 @@ std::optional<at::Generator> generator_of(c10::ArrayRef<c10::IValue> arguments,
 // state is a seed and an offset.
 [[nodiscard]] inline bool is_gated(c10::DeviceType type) { return type == c10::DeviceType::CPU; }
 
+// Whether the state of the generator can be read and set while a CUDA graph is captured.
+[[nodiscard]] bool may_draw_in_capture(const at::Generator& generator);
+
 // Whether an op on the CPU without a generator argument can be run and replayed with the gate held.
 bool gate_works();
 
@@ -103,6 +106,8 @@ class Draw {
   Draw& operator=(const Draw&) = delete;
 
   [[nodiscard]] const GeneratorState& before() const { return before_; }
+  // Whether the kernel has drawn. Not for a kernel that draws with the gate held.
+  [[nodiscard]] bool has_advanced();
   // Restores the program's generator: the kernel failed and will be run again.
   void undo();
 

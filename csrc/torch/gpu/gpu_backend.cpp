@@ -204,19 +204,21 @@ void GpuBackend::require_ready(cuda::Stream stream) const {
   if (failure_) {
     std::rethrow_exception(failure_);
   }
-  if (runtime_->capturing(stream)) {
+  if (!capturing_ && runtime_->capturing(stream)) {
     throw std::runtime_error(cuda::no_capture_in_budget(device_.str()));
   }
 }
 
 void GpuBackend::use(const void* memory, Bytes size, cuda::Stream stream) {
   if (size > Bytes(0)) {
+    note_access(memory, size);
     order_.use(range_at(memory, size), stream);
   }
 }
 
 void GpuBackend::take(const void* memory, Bytes size, cuda::Stream stream) {
   if (size > Bytes(0)) {
+    note_access(memory, size);
     order_.take(range_at(memory, size), stream);
   }
 }
@@ -226,6 +228,36 @@ void GpuBackend::read_external(void* memory, Bytes size) {
   if (!gpus().owns(memory)) {
     gpus().outside().record_stream(memory, guard_.getStream(device_));
   }
+}
+
+void GpuBackend::note_access(const void* memory, Bytes size) {
+  if (capturing_) [[unlikely]] {
+    const auto begin = reinterpret_cast<std::uintptr_t>(memory);
+    accessed_ += boost::icl::interval<std::uintptr_t>::right_open(
+        begin, begin + static_cast<std::uintptr_t>(size.count()));
+  }
+}
+
+void GpuBackend::begin_capture() {
+  (void)move_ns_per_byte();  // measured with events and host waits
+  wait_for_outside();
+  order_.restart(stream());
+  times_.pause(true);
+  accessed_.clear();
+  capturing_ = true;
+}
+
+std::vector<AddressRange> GpuBackend::end_capture() {
+  capturing_ = false;
+  times_.pause(false);
+  wait_for_all();
+  order_.restart(stream());
+  std::vector<AddressRange> ranges;
+  for (const auto& each : accessed_) {
+    ranges.emplace_back(reinterpret_cast<const void*>(each.lower()), each.upper() - each.lower());
+  }
+  accessed_.clear();
+  return ranges;
 }
 
 void GpuBackend::wait_for_all() noexcept {

@@ -5,6 +5,7 @@
 #include <c10/core/StorageImpl.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <boost/icl/interval_set.hpp>
 #include <cstdint>
 #include <exception>
 #include <memory>
@@ -80,12 +81,18 @@ class GpuBackend final : public Backend {
   void take(const void* memory, Bytes size, cuda::Stream stream) override;
   void read_external(void* memory, Bytes size) override;
   void wait_for_all() noexcept override;
+  void begin_capture() override;
+  [[nodiscard]] bool in_capture(cuda::Stream stream) const override {
+    return capturing_ && runtime_->capturing(stream);
+  }
+  [[nodiscard]] std::vector<AddressRange> end_capture() override;
   [[nodiscard]] OpTimes* times() override { return &times_; }
 
   void check() const override;
 
  private:
   void learn_deleter();
+  void note_access(const void* memory, Bytes size);
   // PyTorch's allocator returns its unused segments to the driver.
   void empty_outside_cache() const;
   // Bytes that the driver has given on the device for tensors outside of its open budget, after
@@ -100,6 +107,8 @@ class GpuBackend final : public Backend {
   std::unique_ptr<GpuTier> tier_;  // null: none; outlives order_, which uses its streams
   cuda::StreamOrder order_;
   cuda::Bounce bounce_;
+  bool capturing_ = false;
+  boost::icl::interval_set<std::uintptr_t> accessed_;  // addresses, since begin_capture
   mutable KeptCopies copies_;
   c10::DeleterFnPtr program_deleter_ = nullptr;
   std::exception_ptr failure_;

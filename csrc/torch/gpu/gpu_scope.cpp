@@ -70,6 +70,12 @@ std::optional<OutsideSegment> GpuScope::left_segment() const {
       .in_use = retired_->in_use()};
 }
 
+bool GpuScope::capturing() const {
+  bool is_capturing = false;
+  with_live([&](const ProgramMemory& live) { is_capturing = live.capturing(); });
+  return is_capturing;
+}
+
 void GpuScope::free(void* memory) {
   if (with_live([memory](ProgramMemory& live) { live.free(memory); })) {
     return;

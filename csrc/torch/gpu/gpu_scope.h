@@ -27,6 +27,7 @@ class GpuScope final : public cuda::Scope {
   [[nodiscard]] Bytes reserved() const override;
   [[nodiscard]] Bytes used() const override;
   [[nodiscard]] std::optional<OutsideSegment> left_segment() const override;
+  [[nodiscard]] bool capturing() const override;
   void free(void* memory) override;
   void record_stream(void* memory, cuda::Stream stream) override;
 

@@ -32,7 +32,7 @@ void* Gpus::allocate(Bytes size, int device, cuda::Stream stream) {
   if (scope == nullptr) {
     return nullptr;
   }
-  if (runtime_->capturing(stream)) {
+  if (runtime_->capturing(stream) && !scope->capturing()) {
     throw std::runtime_error(cuda::no_capture_in_budget(str_cat("cuda:", device)));
   }
   return scope->allocate(size, stream);
@@ -55,7 +55,8 @@ bool Gpus::free(void* memory) {
 }
 
 void Gpus::require_no_budget(int device) const {
-  if (in_budget(device)) {
+  const std::shared_ptr<cuda::Scope> scope = scopes_.wanting(device, Bytes(1));
+  if (scope != nullptr && !scope->capturing()) {
     throw std::runtime_error(cuda::no_pool_in_budget(str_cat("cuda:", device)));
   }
 }

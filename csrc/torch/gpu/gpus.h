@@ -47,7 +47,8 @@ class RECOUP_API Gpus {
   bool record_stream(void* memory, void* stream);
   // Whether a budget on the device gets the calling thread's requests.
   [[nodiscard]] bool in_budget(int device) const;
-  // Throws std::runtime_error if one does: the contents of a memory pool must not move.
+  // Throws std::runtime_error if one does, unless it has prepared itself for a capture: the
+  // contents of a memory pool must not move.
   void require_no_budget(int device) const;
   // Copies between two devices if a budget owns one of the ranges: see Runtime::copy_between. False
   // if none does.

@@ -65,6 +65,10 @@ class OpTimes {
   // Reports the costs that are known by now to the engine. Acts once in several calls, since a
   // query costs as much as an event.
   void resolve_now_and_then(Engine& engine);
+  // While a graph is captured no op is timed: kernels do not run, and events are parts of the
+  // graph.
+  void pause(bool paused) { paused_ = paused; }
+  [[nodiscard]] bool paused() const { return paused_; }
 
   void check() const;
 
@@ -80,6 +84,7 @@ class OpTimes {
   std::unordered_map<cuda::OpClock::Token, TimedOp> timed_;
   cuda::OpClock::Token last_token_ = 0;
   int until_resolve_ = 0;
+  bool paused_ = false;
   CostMemory costs_;  // by kind of op
 };
 

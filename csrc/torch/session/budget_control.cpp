@@ -18,6 +18,10 @@ constexpr auto kLongestOp = std::chrono::milliseconds(100);
 
 void BudgetControl::set(Bytes budget) {
   const EngineLock lock(session_.mutex());
+  if (session_.memory().capturing()) {
+    throw std::runtime_error(
+        "recoup: the budget cannot be changed while a CUDA graph is captured in it");
+  }
   Engine& engine = session_.engine(lock);
   budget = session_.backend(lock).budget(budget);
   if (budget < engine.budget()) {

@@ -44,6 +44,7 @@ Session::Session(const Options& options, c10::Device device, const StorageHooks&
                .device = device_,
                .storages = storages_,
                .mutex = mutex_,
+               .records = records_,
                .delay = delay_,
                .session = this}) {
   const PolicyInfo& policy = find_policy(options.policy);
@@ -181,6 +182,7 @@ std::unique_ptr<SessionObservers::Recording> Session::end_recording() {
 
 void Session::mark_step(std::string_view name) {
   const EngineLock lock(mutex_);
+  ++steps_;
   wait_for_replays(lock);
   const Request request(engine_, device_.external());
   if (device_.can().segments && device_.brings_in()) {

@@ -126,6 +126,8 @@ class Session {
   [[nodiscard]] std::unique_ptr<SessionObservers::Recording> end_recording();
   // A training step ends: informs the trace and the other observers of steps.
   void mark_step(std::string_view name);
+  // The number of these steps so far.
+  [[nodiscard]] std::int64_t steps(const EngineLock& lock) const { return under(lock, steps_); }
 
  private:
   template <class Part>
@@ -149,6 +151,7 @@ class Session {
   OverflowWindow overflow_;
   TensorMemory memory_;
   InFlight in_flight_;
+  std::int64_t steps_ = 0;
   BlockId bounce_;  // the buffer for moves, if the device needs one
 };
 

@@ -1,7 +1,6 @@
 #include "csrc/torch/session/snapshots.h"
 
 #include <algorithm>
-#include <cstring>
 
 namespace recoup::detail {
 
@@ -10,13 +9,14 @@ void Snapshots::add(c10::StorageImpl& storage, Session& session, const EngineLoc
                   .size = storage.nbytes(),
                   .backend = &session.backend(lock)};
   all_.reserve(all_.size() + 1);  // so that push_back cannot throw and leak the copy
-  if (!session.can().copies_in_pool) {
+  const Bytes size(static_cast<std::int64_t>(before.size));
+  // Within a capture the copy is the graph's, whose memory is the pool's.
+  if (!session.can().copies_in_pool && !session.memory().capturing()) {
     before.copy = before.backend->keep_copy(before.memory, before.size);
   } else if (before.size > 0) {
-    before.copy =
-        session.memory().allocate_aside(Bytes(static_cast<std::int64_t>(before.size)), lock);
+    before.copy = session.memory().allocate_aside(size, lock);
     before.in_pool = true;
-    std::memcpy(before.copy, before.memory, before.size);
+    before.backend->copy(before.copy, before.memory, size);
   }
   all_.push_back(before);
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <stdexcept>
 #include <string>
 #include <utility>
 
@@ -160,6 +161,9 @@ c10::DataPtr TensorMemory::from_overflow(const OverflowResults& overflow, std::s
 
 void* TensorMemory::allocate(std::size_t nbytes, cuda::Stream stream) {
   return allocate_in_turns<KernelOutOfMemory>([&](const EngineLock& lock) {
+    if (capturing() && !to_.device.backend().in_capture(stream)) [[unlikely]] {
+      return take_spare(nbytes);
+    }
     const BlockId block = take_block(nbytes);
     const Bytes size = to_.engine.pool().size(block);
     void* const pointer = to_.device.arena().at(to_.engine.pool().offset(block));
@@ -175,9 +179,44 @@ void* TensorMemory::allocate(std::size_t nbytes, cuda::Stream stream) {
   });
 }
 
+// A generator allocates its seed and offset on its own stream when it first draws in a capture. No
+// work has used a spare since the host waited for the device, so no stream must wait.
+void* TensorMemory::take_spare(std::size_t nbytes) {
+  if (spare_.empty() ||
+      Bytes(static_cast<std::int64_t>(nbytes)) > to_.engine.pool().round_up(Bytes(1))) {
+    throw std::runtime_error(
+        "recoup: memory is requested on a stream that is not captured, while a CUDA graph is "
+        "captured in a budget: request it before the capture, or on the captured stream");
+  }
+  const BlockId block = spare_.back();
+  spare_.pop_back();
+  void* const pointer = to_.device.arena().at(to_.engine.pool().offset(block));
+  given_.push_back({.address = pointer, .size = to_.engine.pool().size(block)});
+  return pointer;
+}
+
+void TensorMemory::begin_capture(const EngineLock&) {
+  constexpr int kSpares = 16;  // two for each generator
+  for (int i = 0; i < kSpares; ++i) {
+    spare_.push_back(to_.engine.allocate(Bytes(1)));
+  }
+  capturing_ = true;
+}
+
+std::vector<GraphBlock> TensorMemory::end_capture(const EngineLock&) {
+  capturing_ = false;
+  for (const BlockId block : std::exchange(spare_, {})) {
+    to_.engine.free(block);
+  }
+  return std::exchange(given_, {});
+}
+
 void TensorMemory::free(void* pointer) {
   to_.delay.wait();
   const EngineLock lock(to_.mutex);
+  if (!graph_blocks_.empty() && graph_blocks_.pass_on(pointer)) [[unlikely]] {
+    return;
+  }
   const BlockId block = block_at(pointer);
   if (const StorageId storage = to_.engine.storage_in(block); storage.valid()) {
     to_.storages.died(to_.storages.record(storage));

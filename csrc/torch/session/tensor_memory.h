@@ -12,6 +12,7 @@
 #include "csrc/torch/backend/program_memory.h"
 #include "csrc/torch/overflow/overflow_results.h"
 #include "csrc/torch/session/delay.h"
+#include "csrc/torch/session/graph_blocks.h"
 #include "csrc/torch/storages/engine_lock.h"
 #include "csrc/torch/storages/storages.h"
 #include "csrc/torch/storages/tensor_device.h"
@@ -28,10 +29,12 @@ class TensorMemory final : public ProgramMemory {
     TensorDevice& device;
     Storages& storages;
     EngineMutex& mutex;
+    StorageRecords& records;
     const Delay& delay;
     const void* session;
   };
-  explicit TensorMemory(const Neighbors& neighbors) : to_(neighbors) {}
+  explicit TensorMemory(const Neighbors& neighbors)
+      : to_(neighbors), graph_blocks_(neighbors.records) {}
 
   // ---- for any thread; these take the lock ----
   [[nodiscard]] bool in_scope(std::size_t nbytes) const override;
@@ -46,7 +49,17 @@ class TensorMemory final : public ProgramMemory {
     return Bytes(reserved_.load(std::memory_order_relaxed));
   }
 
+  [[nodiscard]] bool capturing() const override {
+    return capturing_.load(std::memory_order_relaxed);
+  }
+
   // ---- under the lock ----
+  // Note [Captured graphs]. Reserves memory for requests on streams that are not captured. Throws
+  // OutOfBudget.
+  void begin_capture(const EngineLock&);
+  // Returns what such requests have got.
+  [[nodiscard]] std::vector<GraphBlock> end_capture(const EngineLock&);
+  [[nodiscard]] GraphBlocks& graph_blocks(const EngineLock&) { return graph_blocks_; }
   // Memory for copies that are kept while a kernel runs. Throws OutOfBudget.
   void* allocate_aside(Bytes size, const EngineLock&);
   void free_aside(const void* memory, const EngineLock&);
@@ -66,6 +79,7 @@ class TensorMemory final : public ProgramMemory {
  private:
   void count_held(std::size_t nbytes);
   BlockId take_block(std::size_t nbytes);
+  [[nodiscard]] void* take_spare(std::size_t nbytes);
   [[nodiscard]] c10::DataPtr from_pool(std::size_t nbytes);  // throws OutOfBudget
   // Throws OutOfBudget.
   [[nodiscard]] c10::DataPtr from_overflow(const OverflowResults& overflow, std::size_t nbytes);
@@ -84,6 +98,10 @@ class TensorMemory final : public ProgramMemory {
   std::int64_t most_held_ = 0;
   std::atomic<std::int64_t> used_{0};
   std::atomic<std::int64_t> reserved_{0};
+  std::atomic<bool> capturing_{false};
+  std::vector<BlockId> spare_;     // of a capture under way
+  std::vector<GraphBlock> given_;  // former spares
+  GraphBlocks graph_blocks_;
 };
 
 }  // namespace recoup::detail

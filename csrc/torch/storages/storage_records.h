@@ -100,6 +100,9 @@ class StorageRecords {
   void unwatch_owner(const StorageRecord& record) {
     memory_.remove_owner(record.range, record.self);
   }
+  // Code that no record stands for may access the range, until it is removed as often.
+  void add_view(AddressRange range) { memory_.add_view(range); }
+  void remove_view(AddressRange range) { memory_.remove_view(range); }
   // Whether a view shows a part of the range.
   [[nodiscard]] bool has_view_in(AddressRange range) const { return memory_.has_view_in(range); }
 

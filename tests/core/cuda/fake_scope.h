@@ -32,6 +32,7 @@ class FakeScope final : public Scope {
     return OutsideSegment{
         .base = memory_, .extent = reserved(), .size = reserved(), .in_use = {memory_}};
   }
+  [[nodiscard]] bool capturing() const override { return false; }
   void free(void* /*memory*/) override { --used_; }
   void record_stream(void* /*memory*/, Stream stream) override { streams_.insert(stream); }
 

@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <thread>
 #include <utility>
+
+#include "tests/cuda_stand_in/device/graph.h"
 
 namespace recoup::stand_in {
 namespace {
@@ -96,7 +99,7 @@ void Streams::pass(Stream& stream, const Task& task) {
 void Streams::push(Stream* stream, Task task) {
   std::unique_lock lock(mutex);
   if (stream->capture) {
-    stream->capture->tasks.push_back(std::move(task));
+    stream->capture->add(*stream, std::move(task));
     return;
   }
   if (execution_ == Execution::kHostOnly) {
@@ -134,6 +137,21 @@ void Streams::record(Stream* stream, const std::shared_ptr<Event>& event) {
   task.version = version;
   task.what = "the record of an event";
   push(stream, std::move(task));
+}
+
+void Streams::wait(Stream* stream, const std::shared_ptr<Event>& event) {
+  std::uint64_t version = 0;
+  {
+    const std::lock_guard lock(mutex);
+    version = event->recorded;
+  }
+  if (version > 0) {
+    push(stream, {.kind = Task::Kind::kWait,
+                  .microseconds = 0,
+                  .event = event,
+                  .version = version,
+                  .what = "a wait for an event"});
+  }
 }
 
 std::vector<Stream*> Streams::ready() const {

@@ -21,7 +21,6 @@
 #include <mutex>
 #include <random>
 #include <set>
-#include <thread>
 #include <vector>
 
 #include "tests/cuda_stand_in/device/races.h"
@@ -38,12 +37,13 @@ constexpr std::size_t kMostCopied = 4096;  // bytes: Note [Host only]
 struct Task {
   enum class Kind { kWork, kRecord, kWait };
   Kind kind = Kind::kWork;
-  std::function<void()> work;
-  double microseconds = 1;       // of device time
-  std::shared_ptr<Event> event;  // of a record or a wait
-  std::uint64_t version = 0;     // of the event
+  std::function<void()> work{};
+  double microseconds = 1;         // of device time
+  std::shared_ptr<Event> event{};  // of a record or a wait
+  std::uint64_t version = 0;       // of the event
   const char* what = "";
-  std::vector<Use> uses;
+  std::vector<Use> uses{};
+  StreamId captured_on = 0;  // the stream on which a task of a graph was captured
 };
 
 struct Event {
@@ -54,6 +54,7 @@ struct Event {
   std::map<std::uint64_t, double> times;        // in microseconds, by version; the last ones only
   std::map<std::uint64_t, VectorClock> clocks;  // what is over at a version; the last ones only
   std::shared_ptr<Graph> capture;  // set if it was recorded while this graph was captured
+  std::shared_ptr<Event> within;   // then: the event that a launch of the graph records
 
   [[nodiscard]] bool is_done(std::uint64_t version) const { return !pending.contains(version); }
 };
@@ -67,27 +68,6 @@ struct Stream {
   bool busy = false;
   double now = 0;  // microseconds
   std::shared_ptr<Graph> capture;
-};
-
-// A captured graph: its tasks in the order in which they were enqueued.
-struct Graph {
-  Graph() = default;
-  Graph(const Graph&) = delete;
-  Graph& operator=(const Graph&) = delete;
-  ~Graph() {
-    for (const auto& function : at_end) {
-      function();
-    }
-  }
-
-  std::uint64_t id = 0;
-  std::vector<Task> tasks;
-  std::vector<std::function<void()>> at_end;
-  int mode = 0;            // cudaStreamCaptureMode
-  std::thread::id thread;  // the thread that began the capture
-  Stream* origin = nullptr;
-  bool broken = false;
-  bool over = false;
 };
 
 struct Counters {
@@ -113,6 +93,7 @@ class Streams {
   // Appends a task to the stream, or to the graph that captures the stream.
   void push(Stream* stream, Task task);
   void record(Stream* stream, const std::shared_ptr<Event>& event);
+  void wait(Stream* stream, const std::shared_ptr<Event>& event);  // for its last record
 
   // These wait on the host.
   void wait_for_stream(Stream* stream);

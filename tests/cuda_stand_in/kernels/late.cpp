@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -46,7 +47,7 @@ using SavedArguments = std::shared_ptr<std::vector<Saved>>;
 struct Work {
   const ShadowedOp* op;
   c10::OperatorHandle handle;
-  std::uint64_t seed;
+  std::optional<DrawState> draws;
   TwinMemory memory;
   Stack arguments;  // twins
   // twins of the results of PyTorch's kernel; undefined if a result has none
@@ -74,7 +75,7 @@ void run(Work& work) {
     std::memcpy(stand_in_bytes(saved.use.memory), saved.bytes.data(), saved.use.size);
   }
   Stack stack = work.arguments;
-  run_on_cpu(*work.op, work.handle, stack, work.seed);
+  run_on_cpu(*work.op, work.handle, stack, work.draws ? work.draws->seed_on_cpu() : 0);
   std::size_t next = 0;
   for (const c10::IValue& value : stack) {
     for_each_tensor(value, [&](const at::Tensor& result) {
@@ -161,11 +162,16 @@ void run_late(const ShadowedOp& op, const c10::OperatorHandle& handle, c10::Disp
   const std::vector<c10::Argument>& arguments = handle.schema().arguments();
   auto work = std::make_unique<Work>(Work{.op = &op,
                                           .handle = handle,
-                                          .seed = draw_seed(op, handle, *stack),
+                                          .draws = draw_state(op, handle, *stack),
                                           .memory = {},
                                           .arguments = {},
                                           .results = {},
                                           .saved = save_arguments(op, handle, *stack)});
+  if (work->draws && work->draws->seed_memory != nullptr) {
+    for (const void* const memory : {work->draws->seed_memory, work->draws->offset_memory}) {
+      work->memory.uses.push_back({.memory = memory, .size = sizeof(std::uint64_t), .write = 0});
+    }
+  }
   const Stack given(stack->end() - static_cast<std::ptrdiff_t>(arguments.size()), stack->end());
   {
     const Nested nested;

@@ -2,11 +2,13 @@
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/cuda/CUDAGeneratorImpl.h>
+#include <ATen/cuda/PhiloxCudaState.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
 
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include "tests/cuda_stand_in/kernels/shadowed_op.h"
@@ -63,9 +65,19 @@ at::Tensor to_device(const at::Tensor& tensor) {
 
 }  // namespace
 
-std::uint64_t draw_seed(const ShadowedOp& op, const c10::OperatorHandle& handle, Stack& stack) {
+std::uint64_t DrawState::seed_on_cpu() const {
+  const auto read = [](const void* memory) {
+    return memory == nullptr ? 0 : *static_cast<const std::uint64_t*>(stand_in_bytes(memory));
+  };
+  const std::uint64_t mixed = ((seed + read(seed_memory)) * 0x9E3779B97F4A7C15ULL) ^
+                              ((offset + read(offset_memory)) * 0xC2B2AE3D27D4EB4FULL + 1);
+  return (mixed ^ (mixed >> 29)) & 0xFFFFFFFFU;
+}
+
+std::optional<DrawState> draw_state(const ShadowedOp& op, const c10::OperatorHandle& handle,
+                                    Stack& stack) {
   if (!op.random) {
-    return 0;
+    return std::nullopt;
   }
   at::Generator generator = at::cuda::detail::getDefaultCUDAGenerator();
   if (op.generator) {
@@ -75,11 +87,18 @@ std::uint64_t draw_seed(const ShadowedOp& op, const c10::OperatorHandle& handle,
     }
   }
   if (generator.device().type() != c10::kCUDA) {
-    return 0;
+    return std::nullopt;
   }
-  const std::uint64_t mixed = (generator.current_seed() * 0x9E3779B97F4A7C15ULL) ^
-                              (generator.get_offset() * 0xC2B2AE3D27D4EB4FULL + 1);
-  return (mixed ^ (mixed >> 29)) & 0xFFFFFFFFU;
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  cudaStreamIsCapturing(c10::cuda::getCurrentCUDAStream().stream(), &status);
+  if (status != cudaStreamCaptureStatusActive) {
+    return DrawState{.seed = generator.current_seed(), .offset = generator.get_offset()};
+  }
+  const at::PhiloxCudaState state =
+      at::check_generator<at::CUDAGeneratorImpl>(generator)->philox_cuda_state(0);
+  return DrawState{.offset = state.offset_intragraph_,
+                   .seed_memory = state.seed_.ptr,
+                   .offset_memory = state.offset_.ptr};
 }
 
 void run_on_cpu(const ShadowedOp& op, const c10::OperatorHandle& handle, Stack& stack,
@@ -101,7 +120,7 @@ void run_on_cpu(const ShadowedOp& op, const c10::OperatorHandle& handle, Stack& 
 }
 
 void run_now(const ShadowedOp& op, const c10::OperatorHandle& handle, Stack* stack) {
-  const std::uint64_t seed = draw_seed(op, handle, *stack);
+  const std::optional<DrawState> state = draw_state(op, handle, *stack);
   cudaStreamSynchronize(c10::cuda::getCurrentCUDAStream().stream());
   TwinMemory memory;
   const std::size_t count = handle.schema().arguments().size();
@@ -109,7 +128,7 @@ void run_now(const ShadowedOp& op, const c10::OperatorHandle& handle, Stack* sta
     c10::IValue& value = peek(*stack, i, count);
     value = twin_of(memory, value, false);
   }
-  run_on_cpu(op, handle, *stack, seed);
+  run_on_cpu(op, handle, *stack, state ? state->seed_on_cpu() : 0);
   const std::size_t results = handle.schema().returns().size();
   for (std::size_t i = 0; i < results; ++i) {
     c10::IValue& value = peek(*stack, i, results);

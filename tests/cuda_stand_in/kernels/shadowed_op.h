@@ -30,9 +30,22 @@ struct ShadowedOp {
   void (*on_cpu)(torch::jit::Stack&) = nullptr;  // null: the op has a CPU kernel
 };
 
-// Returns a seed for an op with random results. Does not advance CUDA's generator.
-[[nodiscard]] std::uint64_t draw_seed(const ShadowedOp& op, const c10::OperatorHandle& handle,
-                                      torch::jit::Stack& stack);
+// The state of CUDA's generator at an op. Each launch of a graph writes the seed and an offset into
+// device memory; an op of the graph adds its own offset.
+struct DrawState {
+  std::uint64_t seed = 0;
+  std::uint64_t offset = 0;
+  const void* seed_memory = nullptr;  // null: the op is not captured
+  const void* offset_memory = nullptr;
+
+  [[nodiscard]] std::uint64_t seed_on_cpu() const;
+};
+
+// The state for an op with random results; nullopt: it draws nothing from CUDA's generator. Does
+// not advance the generator.
+[[nodiscard]] std::optional<DrawState> draw_state(const ShadowedOp& op,
+                                                  const c10::OperatorHandle& handle,
+                                                  torch::jit::Stack& stack);
 // Runs the CPU kernel. A random op draws from a generator with this seed.
 void run_on_cpu(const ShadowedOp& op, const c10::OperatorHandle& handle, torch::jit::Stack& stack,
                 std::uint64_t seed);

@@ -3,6 +3,7 @@
 #include <mutex>
 #include <utility>
 
+#include "tests/cuda_stand_in/device/graph.h"
 #include "tests/cuda_stand_in/runtime/call.h"
 
 namespace {
@@ -10,7 +11,6 @@ namespace {
 using recoup::stand_in::current_device;
 using recoup::stand_in::Event;
 using recoup::stand_in::machine;
-using recoup::stand_in::Task;
 
 struct Events {
   std::mutex mutex;
@@ -80,6 +80,7 @@ RECOUP_CUDA_API cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStre
     const std::lock_guard lock(machine().streams.mutex);
     const bool is_part = on->capture != nullptr && (flags & cudaEventRecordExternal) == 0;
     recorded->capture = is_part ? on->capture : nullptr;
+    recorded->within = is_part ? on->capture->record(*on) : nullptr;
     if (is_part) {
       return cudaSuccess;
     }
@@ -100,29 +101,27 @@ RECOUP_CUDA_API cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t
   if (machine().sites.drops(__func__)) {
     return cudaSuccess;
   }
-  Task task;
   {
     const std::lock_guard lock(machine().streams.mutex);
     ++machine().streams.counted.stream_waits;
     if (awaited->capture != nullptr) {
+      if (awaited->capture->over) {
+        RECOUP_FAIL(cudaErrorCapturedEvent);
+      }
       if (on->capture == nullptr) {
         on->capture = awaited->capture;
       }
+      if (on->capture != awaited->capture) {
+        RECOUP_FAIL(cudaErrorStreamCaptureMerge);
+      }
+      on->capture->wait(*on, awaited->within);
       return cudaSuccess;
     }
     if (on->capture != nullptr) {
-      RECOUP_FAIL(cudaErrorStreamCaptureUnsupported);
+      RECOUP_FAIL(cudaErrorStreamCaptureIsolation);
     }
-    if (awaited->recorded == 0) {
-      return cudaSuccess;
-    }
-    task.kind = Task::Kind::kWait;
-    task.microseconds = 0;
-    task.version = awaited->recorded;
   }
-  task.event = awaited;
-  task.what = "a wait for an event";
-  machine().streams.push(on, std::move(task));
+  machine().streams.wait(on, awaited);
   return cudaSuccess;
 }
 

@@ -1,10 +1,12 @@
-// CUDA graphs: a captured graph runs its tasks in the order in which they were enqueued.
+// CUDA graphs. A launch enqueues the tasks of the capture's origin on the given stream, and those
+// of streams that had joined the capture on streams of the executable graph.
 #include <algorithm>
 #include <atomic>
 #include <map>
 #include <utility>
 #include <vector>
 
+#include "tests/cuda_stand_in/device/graph.h"
 #include "tests/cuda_stand_in/runtime/call.h"
 
 namespace {
@@ -12,14 +14,20 @@ namespace {
 using recoup::stand_in::Graph;
 using recoup::stand_in::machine;
 using recoup::stand_in::Stream;
+using recoup::stand_in::StreamId;
 using recoup::stand_in::Task;
+
+struct Executable {
+  std::shared_ptr<Graph> graph;
+  std::map<StreamId, Stream*> streams{};  // by captured stream
+};
 
 // Guarded by the mutex of the streams.
 struct Graphs {
   std::uint64_t last_id = 0;
   std::vector<std::shared_ptr<Graph>> open;  // being captured
   std::map<cudaGraph_t, std::shared_ptr<Graph>> known;
-  std::map<cudaGraphExec_t, std::shared_ptr<Graph>> executable;
+  std::map<cudaGraphExec_t, std::shared_ptr<Executable>> executable;
 };
 
 Graphs& graphs() {
@@ -34,6 +42,18 @@ std::shared_ptr<Graph> find(cudaGraph_t graph) {
   const std::lock_guard lock(machine().streams.mutex);
   const auto found = graphs().known.find(graph);
   return found == graphs().known.end() ? nullptr : found->second;
+}
+
+// The stream on which a launch on the stream `on` enqueues a task.
+Stream* stream_for(Executable& launched, const Task& task, Stream* on) {
+  if (task.captured_on == launched.graph->origin->id) {
+    return on;
+  }
+  Stream*& own = launched.streams[task.captured_on];
+  if (own == nullptr) {
+    own = machine().streams.create(on->device, 0);
+  }
+  return own;
 }
 
 }  // namespace
@@ -108,6 +128,9 @@ RECOUP_CUDA_API cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_
   if (graph->broken) {
     RECOUP_FAIL(cudaErrorStreamCaptureInvalidated);
   }
+  if (!graph->is_joined()) {
+    RECOUP_FAIL(cudaErrorStreamCaptureUnjoined);
+  }
   *out = reinterpret_cast<cudaGraph_t>(graph.get());
   graphs().known[*out] = graph;
   return cudaSuccess;
@@ -173,7 +196,7 @@ RECOUP_CUDA_API cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* out, 
   }
   *out = reinterpret_cast<cudaGraphExec_t>(new char(0));
   const std::lock_guard lock(machine().streams.mutex);
-  graphs().executable[*out] = found;
+  graphs().executable[*out] = std::make_shared<Executable>(Executable{.graph = found});
   return cudaSuccess;
 }
 
@@ -185,17 +208,31 @@ RECOUP_CUDA_API cudaError_t cudaGraphInstantiate(cudaGraphExec_t* out, cudaGraph
 RECOUP_CUDA_API cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
   RECOUP_BEGIN();
   RECOUP_STREAM(on, stream);
-  std::shared_ptr<Graph> graph;
+  std::shared_ptr<Executable> launched;
   {
     const std::lock_guard lock(machine().streams.mutex);
+    if (on->capture != nullptr) {  // the stand-in has no graphs within graphs
+      RECOUP_FAIL(cudaErrorStreamCaptureUnsupported);
+    }
     const auto found = graphs().executable.find(executable);
-    graph = found == graphs().executable.end() ? nullptr : found->second;
+    launched = found == graphs().executable.end() ? nullptr : found->second;
   }
-  if (graph == nullptr) {
+  if (launched == nullptr) {
     RECOUP_FAIL(cudaErrorInvalidValue);
   }
-  for (const Task& task : graph->tasks) {
-    machine().streams.push(on, task);
+  for (const Task& task : launched->graph->tasks) {
+    Stream* const at = stream_for(*launched, task, on);
+    switch (task.kind) {
+      case Task::Kind::kRecord:
+        machine().streams.record(at, task.event);
+        break;
+      case Task::Kind::kWait:
+        machine().streams.wait(at, task.event);
+        break;
+      case Task::Kind::kWork:
+        machine().streams.push(at, task);
+        break;
+    }
   }
   return cudaSuccess;
 }
@@ -212,7 +249,7 @@ RECOUP_CUDA_API cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
 RECOUP_CUDA_API cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
   RECOUP_BEGIN();
   machine().streams.wait_for_device(-1);
-  std::shared_ptr<Graph> last;
+  std::shared_ptr<Executable> last;
   {
     const std::lock_guard lock(machine().streams.mutex);
     const auto found = graphs().executable.find(executable);
@@ -220,6 +257,11 @@ RECOUP_CUDA_API cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
       last = found->second;
       graphs().executable.erase(found);
       delete reinterpret_cast<char*>(executable);
+    }
+  }
+  if (last != nullptr) {
+    for (const auto& [captured, own] : last->streams) {
+      machine().streams.destroy(own);
     }
   }
   return cudaSuccess;

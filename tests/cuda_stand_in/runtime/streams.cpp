@@ -3,6 +3,7 @@
 // does not.
 #include <utility>
 
+#include "tests/cuda_stand_in/device/graph.h"
 #include "tests/cuda_stand_in/runtime/call.h"
 
 namespace {

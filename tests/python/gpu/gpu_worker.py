@@ -24,6 +24,7 @@ import torch
 
 import fakegpu
 import gpu_checks_bits
+import gpu_checks_graphs
 import gpu_checks_import
 import gpu_checks_kernels
 import gpu_checks_order
@@ -42,6 +43,7 @@ __all__ = [
     "EXPANDABLE",
     "EXPANDABLE_SEGMENTS",
     "gpu_checks_bits",
+    "gpu_checks_graphs",
     "gpu_checks_import",
     "gpu_checks_kernels",
     "gpu_checks_order",
@@ -67,6 +69,7 @@ CUDA_ONLY = (
     "a_memory_pool_outside_of_scopes",
     "pytorchs_allocator_answers_inside_a_budget",
     "the_driver_fails_at_each_call_in_turn",
+    *(name for name, each in CHECKS.items() if each.__module__ == gpu_checks_graphs.__name__),
 )
 # Checks that also run with expandable segments in PyTorch's allocator.
 EXPANDABLE = (

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import warm_python
 from message_cases.case import ROOT, Case, Said
 from message_cases.exceptions import EXCEPTIONS, Exempt
 from message_cases.templates import Template, templates
@@ -98,6 +99,7 @@ def _load_all() -> None:
     import recoup.offline.optimum_steady
 
     del recoup
+    warm_python.install("torch._dynamo")  # the first step of an optimizer loads it
     torch.optim.SGD([torch.ones(1)]).step()
     torch.set_num_threads(1)
     gc.collect()

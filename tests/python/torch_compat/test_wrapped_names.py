@@ -9,7 +9,7 @@ import torch
 from packaging.version import Version
 
 from patched import OF_SCOPES, rows_of_scopes, tables
-from recoup._patching import module_names
+from recoup._patching import graphs, module_names
 from recoup._patching.late_patches import LatePatches
 from recoup._patching.patches import Patches, Replacement
 from recoup._verify import state as verify_state
@@ -50,7 +50,8 @@ def test_optional_names_exist_in_the_stub(table: Patches | LatePatches) -> None:
 
 def test_every_table_is_used() -> None:
     assert {id(table) for table in TABLES.values()} == {
-        id(table) for table in (*OF_SCOPES, module_names.PATCHES, verify_state.PATCHES)
+        id(table)
+        for table in (*OF_SCOPES, graphs.RESETS, module_names.PATCHES, verify_state.PATCHES)
     }
 
 
