@@ -55,6 +55,9 @@ bool Scopes::free(void* memory) {
   if (found.scope == nullptr) {
     return false;
   }
+  if (!found.open && defer(memory)) {
+    return true;
+  }
   found.scope->free(memory);
   if (left_.load() == 0) [[likely]] {
     return true;
@@ -62,6 +65,14 @@ bool Scopes::free(void* memory) {
   const std::lock_guard lock(mutex_);
   ended = take_ended(found.device);
   return true;
+}
+
+bool Scopes::defer(void* memory) {
+  const std::lock_guard lock(mutex_);
+  if (captures_ > 0) {
+    freed_.push_back(memory);
+  }
+  return captures_ > 0;
 }
 
 bool Scopes::record_stream(void* memory, void* stream) {
@@ -73,6 +84,9 @@ bool Scopes::record_stream(void* memory, void* stream) {
 }
 
 std::vector<Scopes::Entry> Scopes::take_ended(int device) {
+  if (captures_ > 0) {
+    return {};
+  }
   std::vector<Entry>& entries = scopes_[device];
   const auto first = std::stable_partition(entries.begin(), entries.end(), [](const Entry& entry) {
     return entry.open || !entry.scope->empty();
@@ -111,6 +125,30 @@ void Scopes::leave(int device) {
     ++left_;
   }
   ended = take_ended(device);
+}
+
+void Scopes::begin_capture() {
+  const std::lock_guard lock(mutex_);
+  ++captures_;
+}
+
+// A capture that began before PyTorch's allocator was decorated was not counted.
+void Scopes::end_capture() {
+  std::vector<void*> freed;
+  std::vector<std::vector<Entry>> ended;
+  {
+    const std::lock_guard lock(mutex_);
+    captures_ = std::max(captures_ - 1, 0);
+    if (captures_ == 0) {
+      freed = std::exchange(freed_, {});
+    }
+    for (const auto& each : scopes_) {
+      ended.push_back(take_ended(each.first));
+    }
+  }
+  for (void* const memory : freed) {
+    (void)free(memory);
+  }
 }
 
 Scopes::Usage Scopes::usage(int device) const {

@@ -58,6 +58,10 @@ class Scopes {
   void enter(int device, std::shared_ptr<Scope> scope);
   // The scope gets no new requests.
   void leave(int device);
+  // A CUDA graph is captured, or a memory pool is filled, until end_capture: the driver unmaps no
+  // memory meanwhile, so memory of scopes that were left is freed afterwards.
+  void begin_capture();
+  void end_capture();
   // Whether there is no scope, neither in force nor left.
   [[nodiscard]] bool empty() const { return count_.load(std::memory_order_acquire) == 0; }
 
@@ -85,13 +89,18 @@ class Scopes {
   };
 
   [[nodiscard]] Found find(const void* memory) const;  // takes the lock
+  // Whether the memory, of a scope that was left, is freed by end_capture().
+  [[nodiscard]] bool defer(void* memory);
   // Removes the scopes that were left and hold nothing; they must be destroyed without the lock.
+  // None while a graph is captured.
   [[nodiscard]] std::vector<Entry> take_ended(int device);
 
   mutable FastMutex mutex_;
   std::map<int, std::vector<Entry>> scopes_;  // the one in force last
   std::atomic<int> count_{0};                 // listed scopes
   std::atomic<int> left_{0};                  // those of them that are not in force
+  int captures_ = 0;                          // under way, in all threads
+  std::vector<void*> freed_;                  // during these, of scopes that were left
 };
 
 }  // namespace recoup::detail::cuda

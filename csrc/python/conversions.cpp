@@ -26,6 +26,7 @@ py::dict dict_of(const Stats& stats) {
   RECOUP_FIELD(peak_bytes);
   RECOUP_FIELD(resident_bytes);
   RECOUP_FIELD(external_bytes);
+  RECOUP_FIELD(graph_bytes);
   RECOUP_FIELD(evictions);
   RECOUP_FIELD(evicted_bytes);
   RECOUP_FIELD(drops);

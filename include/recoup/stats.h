@@ -15,6 +15,8 @@ struct Stats {
   std::int64_t peak_bytes = 0;      // peak of the charged bytes: pool blocks and external storages
   std::int64_t resident_bytes = 0;  // gauge: bytes charged now
   std::int64_t external_bytes = 0;  // gauge: bytes charged for external storages
+  // Gauge: bytes of the pool that captured CUDA graphs use. They stay charged and resident.
+  std::int64_t graph_bytes = 0;
 
   std::int64_t evictions = 0;      // evictions, chosen by the policy or requested by the user
   std::int64_t evicted_bytes = 0;  // bytes that evictions freed

@@ -24,6 +24,10 @@ class Stats:
     """Bytes charged for tensors that were made outside the scope (gauge).
 
     With the budget "auto" also for memory that no tensor has, beyond the reserve for it."""
+    graph_bytes: int
+    """Bytes that CUDA graphs captured in the budget use (gauge).
+
+    They stay charged, and no value in them is evicted, as long as these graphs exist."""
 
     evictions: int
     """Values evicted by the policy or by the user."""
@@ -233,6 +237,7 @@ STATS_GROUPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "peak_bytes",
             "resident_bytes",
             "external_bytes",
+            "graph_bytes",
             "workspace_bytes",
             "imports",
             "imported_bytes",

@@ -259,7 +259,9 @@ Stats Budget::stats() const {
     return last_stats_;
   }
   const EngineLock lock(scope_->session().mutex());
-  return scope_->session().engine(lock).stats();
+  Stats stats = scope_->session().engine(lock).stats();
+  stats.graph_bytes = scope_->session().memory().graph_blocks(lock).used().count();
+  return stats;
 }
 
 std::vector<PinnedRow> Budget::pinned() const {

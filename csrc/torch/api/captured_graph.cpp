@@ -211,6 +211,7 @@ struct CapturedGraph::Parts {
   std::vector<Held> held;               // storages that the graph uses
   detail::GraphBlocks::Heir memory;     // other memory of the pool that the graph uses
   detail::GraphBlocks::Heir others;     // the same, whose owners have not freed it
+  detail::GraphBlocks::Ranges uses;     // all memory of the pool that the graph uses
   std::int64_t steps = 0;               // training steps that ended within the capture
   enum class State : std::uint8_t { kCapturing, kCaptured, kFailed };
   State state = State::kCapturing;
@@ -254,6 +255,24 @@ struct CapturedGraph::Parts {
       memory.push_back({.address = arena.at(begin), .size = engine.pool().size(block)});
     }
     on.memory().publish_use(lock);
+  }
+
+  void count_uses(Session& on, const EngineLock& lock) {
+    const auto add = [&](const void* address, Bytes size) {
+      if (on.tensors().arena().contains(address)) {
+        const Bytes whole = on.engine(lock).pool().round_up(size);
+        uses.emplace_back(address, static_cast<std::size_t>(whole.count()));
+      }
+    };
+    for (const Held& each : held) {
+      add(each.memory, size_of(*each.storage));
+    }
+    for (const detail::GraphBlocks::Heir* const blocks : {&memory, &others}) {
+      for (const detail::GraphBlock& each : *blocks) {
+        add(each.address, each.size);
+      }
+    }
+    on.memory().graph_blocks(lock).add_use(uses);
   }
 
   // Runs the op of the program that stands for a launch; the caller launches the graph.
@@ -348,6 +367,7 @@ void CapturedGraph::end(bool captured) {
       live = live_storages(*session, lock);
       parts_->own_storages(live, ranges, *session, lock);
       parts_->own_blocks(ranges, *session, lock);
+      parts_->count_uses(*session, lock);
       parts_->launch(*session, lock);
     }
     parts_->unpin_all(*session, lock);
@@ -382,6 +402,7 @@ void CapturedGraph::release() {
       session->engine(lock).user().unpin(each.pin);
     }
     session->memory().graph_blocks(lock).remove(parts_->memory);
+    session->memory().graph_blocks(lock).remove_use(std::exchange(parts_->uses, {}));
   }
   for (const detail::GraphBlock& block : std::exchange(parts_->memory, {})) {
     detail::gpu_delete(block.address);

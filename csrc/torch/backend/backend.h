@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "csrc/base/address_map.h"
+#include "csrc/base/check.h"
 #include "csrc/cuda/outside_segment.h"
 #include "csrc/cuda/runtime.h"
 #include "csrc/engine/base/footprint.h"
@@ -167,10 +168,10 @@ class Backend {
   virtual void read_external(void* /*memory*/, Bytes /*size*/) {}
   // The host waits for all streams of the scope: after it, no record tells which stream used what.
   virtual void wait_for_all() noexcept {}
-  // ---- captures: Note [Captured graphs] in captures.h ----
+  // ---- captures: Note [Captured graphs] ----
   // The host waits for all work of the device. The calling thread's stream is captured next; its
   // work may become a part of the graph from now on, and its ops are not timed.
-  virtual void begin_capture() { throw std::logic_error("a device without streams has no graphs"); }
+  virtual void begin_capture() { RECOUP_CHECK(false, "a device without streams has no graphs"); }
   // Whether the stream is being captured since begin_capture.
   [[nodiscard]] virtual bool in_capture(cuda::Stream /*stream*/) const { return false; }
   // The capture has ended. The host waits again. Returns the ranges of memory that ops and moves

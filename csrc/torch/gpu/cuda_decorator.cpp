@@ -58,6 +58,7 @@ void CudaDecorator::beginAllocateToPool(Device device, Pool pool,
                                         std::function<bool(cudaStream_t)> filter) {
   gpus().require_no_budget(device);
   inner().beginAllocateToPool(device, pool, std::move(filter));
+  gpus().scopes().begin_capture();
 }
 
 void CudaDecorator::init(int device_count) { inner().init(device_count); }
@@ -86,6 +87,7 @@ SnapshotInfo CudaDecorator::snapshot(Pool pool, bool include_traces) {
 
 void CudaDecorator::endAllocateToPool(Device device, Pool pool) {
   inner().endAllocateToPool(device, pool);
+  gpus().end_capture();
 }
 
 #if RECOUP_CUDA_ALLOCATOR_MARKS_CAPTURES

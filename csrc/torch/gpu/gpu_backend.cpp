@@ -60,6 +60,11 @@ GpuBackend::GpuBackend(c10::Device device)
       order_(*runtime_),
       copies_(device.index()),
       times_(*runtime_, device, failure_) {
+  if (runtime_->capturing(stream())) {
+    throw std::runtime_error(str_cat("recoup: a budget on ", device_.str(),
+                                     " cannot begin while a CUDA graph is captured: begin it "
+                                     "before the capture, or after it"));
+  }
   learn_deleter();
 }
 
@@ -250,7 +255,7 @@ void GpuBackend::begin_capture() {
 std::vector<AddressRange> GpuBackend::end_capture() {
   capturing_ = false;
   times_.pause(false);
-  wait_for_all();
+  wait_for_outside();
   order_.restart(stream());
   std::vector<AddressRange> ranges;
   for (const auto& each : accessed_) {

@@ -90,6 +90,11 @@ void Gpus::leave(int device) {
   detach_if_unused();
 }
 
+void Gpus::end_capture() {
+  scopes_.end_capture();
+  detach_if_unused();
+}
+
 // A thread that has loaded the decorator's address before still calls it; it forwards every request
 // then.
 void Gpus::detach_if_unused() {

@@ -64,6 +64,7 @@ class RECOUP_API Gpus {
   // scope on, until all memory of all scopes is unused.
   void enter(int device, std::shared_ptr<cuda::Scope> scope);
   void leave(int device);
+  void end_capture();
 
  private:
   Gpus(c10::DeviceType type, std::unique_ptr<cuda::Runtime> runtime)

@@ -1,7 +1,9 @@
-// GraphBlocks: blocks of a session's pool that CUDA graphs use and that other code has allocated.
+// GraphBlocks: the memory of a session's pool that CUDA graphs use.
 #pragma once
 
+#include <boost/icl/interval_map.hpp>
 #include <cstddef>
+#include <cstdint>
 #include <iterator>
 #include <map>
 #include <vector>
@@ -23,6 +25,7 @@ struct GraphBlock {
 // memory].
 class GraphBlocks {
  public:
+  using Ranges = std::vector<AddressRange>;
   using Heir = std::vector<GraphBlock>;
 
   // `records` must outlive this object.
@@ -52,13 +55,33 @@ class GraphBlocks {
     return true;
   }
 
+  // Ranges of the pool that one more graph uses, or one less.
+  void add_use(const Ranges& ranges) {
+    for (const AddressRange& each : ranges) {
+      uses_.add({interval(each), 1});
+    }
+  }
+  void remove_use(const Ranges& ranges) {
+    for (const AddressRange& each : ranges) {
+      uses_.subtract({interval(each), 1});
+    }
+  }
+  // Bytes that at least one graph uses.
+  [[nodiscard]] Bytes used() const {
+    return Bytes(static_cast<std::int64_t>(boost::icl::length(uses_)));
+  }
+
  private:
+  using Uses = boost::icl::interval_map<std::uintptr_t, int>;  // graphs by address
   struct User {
     Bytes size{0};
     Heir* heir = nullptr;
   };
   using Users = std::multimap<void*, User>;
 
+  static Uses::interval_type interval(const AddressRange& range) {
+    return Uses::interval_type::right_open(range.from, range.to);
+  }
   static AddressRange range(const void* address, Bytes size) {
     return {address, static_cast<std::size_t>(size.count())};
   }
@@ -69,6 +92,7 @@ class GraphBlocks {
 
   StorageRecords& records_;
   Users users_;  // by address; a block may have several
+  Uses uses_;
 };
 
 }  // namespace recoup::detail

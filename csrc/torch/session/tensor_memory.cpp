@@ -227,8 +227,13 @@ void TensorMemory::free(void* pointer) {
   publish_use(lock);
 }
 
+// PyTorch's autograd records a use on a stream before that stream joins a capture. Its ops in the
+// capture are uses of their own, and the host waits for all others when the capture ends.
 void TensorMemory::record_stream(void* pointer, cuda::Stream stream) {
   const EngineLock lock(to_.mutex);
+  if (capturing() && !to_.device.backend().in_capture(stream)) {
+    return;
+  }
   to_.device.backend().use(pointer, to_.engine.pool().size(block_at(pointer)), stream);
 }
 

@@ -161,6 +161,7 @@ def _memory_table(stats: Stats, non_tensor_bytes: int = 0) -> str:
         *([("of it the process", non_tensor_bytes)] if non_tensor_bytes else []),
         ("resident", stats.resident_bytes),
         ("outside the pool", stats.external_bytes),
+        *([("of CUDA graphs", stats.graph_bytes)] if stats.graph_bytes else []),
         ("metadata, peak", stats.metadata_peak_bytes),
     ]
     return _table(

@@ -89,6 +89,33 @@ TEST(CudaScopes, AScopeThatIsEnteredAgainCountsOnce) {
   scopes.check();
 }
 
+TEST(CudaScopes, NoMemoryIsUnmappedWhileAGraphIsCaptured) {
+  Scopes scopes;
+  auto left = std::make_shared<FakeScope>(100_B);
+  auto current = std::make_shared<FakeScope>(100_B);
+  const std::weak_ptr<FakeScope> of_left = left;
+  const std::weak_ptr<FakeScope> of_current = current;
+  scopes.enter(0, std::move(left));
+  void* const memory = scopes.wanting(0, 1_B)->allocate(1_B, {});
+  scopes.leave(0);
+  scopes.enter(1, std::move(current));
+  scopes.begin_capture();
+  scopes.begin_capture();
+  EXPECT_TRUE(scopes.free(memory));
+  scopes.leave(1);
+  scopes.end_capture();
+  EXPECT_FALSE(of_left.expired() || of_current.expired());
+  scopes.check();
+  scopes.end_capture();
+  EXPECT_TRUE(of_left.expired() && of_current.expired());
+  EXPECT_TRUE(scopes.empty());
+  scopes.end_capture();  // it began before the first scope
+  scopes.enter(0, std::make_shared<FakeScope>(100_B));
+  scopes.leave(0);
+  EXPECT_TRUE(scopes.empty());
+  scopes.check();
+}
+
 TEST(CudaScopes, AScopeEndsWithTheLastOfItsFreesAndItsLeave) {
   Scopes scopes;
   for (int i = 0; i < 1000; ++i) {

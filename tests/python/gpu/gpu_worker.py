@@ -24,6 +24,7 @@ import torch
 
 import fakegpu
 import gpu_checks_bits
+import gpu_checks_captures
 import gpu_checks_graphs
 import gpu_checks_import
 import gpu_checks_kernels
@@ -43,6 +44,7 @@ __all__ = [
     "EXPANDABLE",
     "EXPANDABLE_SEGMENTS",
     "gpu_checks_bits",
+    "gpu_checks_captures",
     "gpu_checks_graphs",
     "gpu_checks_import",
     "gpu_checks_kernels",
@@ -69,7 +71,11 @@ CUDA_ONLY = (
     "a_memory_pool_outside_of_scopes",
     "pytorchs_allocator_answers_inside_a_budget",
     "the_driver_fails_at_each_call_in_turn",
-    *(name for name, each in CHECKS.items() if each.__module__ == gpu_checks_graphs.__name__),
+    *(
+        name
+        for name, each in CHECKS.items()
+        if each.__module__ in (gpu_checks_graphs.__name__, gpu_checks_captures.__name__)
+    ),
 )
 # Checks that also run with expandable segments in PyTorch's allocator.
 EXPANDABLE = (

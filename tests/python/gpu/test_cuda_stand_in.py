@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-WORKER = Path(__file__).with_name("cuda_stand_in_worker.py")
-FIRST_HOUR = Path(__file__).parents[3] / "tools/gpu_first_hour"
+ROOT = Path(__file__).parents[3]
+WORKER = ROOT / "tests/cuda_stand_in/python/cuda_stand_in_worker.py"
+FIRST_HOUR = ROOT / "tools/gpu_first_hour"
 ON_STAND_IN = "CUDA_STAND_IN_KERNELS" in os.environ
 
 pytestmark = pytest.mark.skipif(not ON_STAND_IN, reason="`make test-cuda-stand-in` runs these")

@@ -19,6 +19,7 @@ SIZE = 1 << 18
 """Elements of a tensor of 1 MiB."""
 RARE = {
     "the order of threads changes the op's result": "on GPUs",
+    "a CUDA graph writes it": "on GPUs",
     "the record cannot keep an argument of the op": "no op of PyTorch 2.13",
     "the random numbers cannot be drawn again": "a generator that another library implements",
     "the compiled graph has effects of its own": "test_compiled.py",

@@ -40,12 +40,20 @@ _TEXT = "They are not messages, but names and texts of pictures and files."
 
 EXCEPTIONS = [
     Exempt(r"csrc/cuda/", "", _GPU),
-    Exempt(r"csrc/torch/gpu/(gpu_backend|gpus|cuda_decorator|install_cuda)\.cpp", "", _GPU),
+    Exempt(
+        r"csrc/torch/(api/captured_graph|gpu/(gpu_backend|gpus|cuda_decorator|install_cuda))\.cpp",
+        "",
+        _GPU,
+    ),
     Exempt(r"csrc/torch/gpu/budget_allocator\.h", "", _GPU),
     Exempt(r"csrc/base/errors\.cpp", "tensors of its lists at once", _GPU),
     Exempt(r"recoup/gpus\.py", "CUDA", _GPU),
     Exempt(r"recoup/(scope|engine_options)\.py", "(are|is) for budgets of the CPU", _GPU),
-    Exempt(r"recoup/_patching/outside\.py", "a CUDA graph exists", _GPU),
+    Exempt(
+        r"recoup/_patching/outside\.py|csrc/torch/session/(budget_control|tensor_memory)\.cpp",
+        "a CUDA graph (exists|is captured)",
+        _GPU,
+    ),
     Exempt(r"recoup/_memory/sizing\.py", "are free or reserved by PyTorch", _GPU),
     Exempt(r"csrc/offline/traces/traces\.cpp", "in use on the device before", _GPU),
     Exempt(

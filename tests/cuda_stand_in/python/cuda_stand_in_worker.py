@@ -7,14 +7,14 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import cuda_stand_in_graphs  # noqa: F401
 import recoup_cuda_stand_in as stand_in
 import torch
 import torch.nn.functional as F
+from cuda_stand_in_check import CHECKS, check
 from torch import Tensor, nn
 
-import cuda_stand_in_graphs  # noqa: F401
 import recoup
-from cuda_stand_in_check import CHECKS, check
 
 OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation
 

@@ -4,7 +4,6 @@ from typing import Any
 
 import recoup_cuda_stand_in as stand_in
 import torch
-
 from cuda_stand_in_check import check
 
 
